@@ -50,8 +50,8 @@ class UnknownCommitError(CompactionError):
 class CompactionSettings:
     """What a job is asked for."""
 
-    keeps_keyless: bool = True
-    """Whether messages without a key stay."""
+    keeps_keyless: bool | None = None
+    """Whether messages without a key stay; None: as the topic's policy says."""
     part_bytes: int = PARTITION_BYTES
     """What one task reads, and what is left of it is one ledger."""
     dry_run: bool = False
@@ -105,7 +105,7 @@ def compact_topic(
         admin.ask_any(
             "GET", topic_path(name)
         )  # without an owner, or without the right to ask it, all work would be for nothing
-    plan = _connected(where, lambda client: plan_topic(client, name, asked.part_bytes))
+    plan = _connected(where, lambda client: plan_topic(client, name, asked.part_bytes, asked.keeps_keyless))
     if plan is None:
         return None
     job = Job(uuid.uuid4().hex, "", plan.first_id)
@@ -113,17 +113,21 @@ def compact_topic(
         rows = _read(spark, where, plan).persist(StorageLevel.DISK_ONLY)
         try:
             keyed, chunks = rows.agg(f.count("*"), f.count("chunk")).collect()[0]
-            places = places_that_stay(rows, keeps_keyless=asked.keeps_keyless, has_chunks=chunks > 0)
+            places = places_that_stay(rows, keeps_keyless=plan.keeps_keyless, has_chunks=chunks > 0)
             if asked.dry_run or admin is None:
                 kept = places.distinct().count()
                 return Compacted(plan.entries, plan.size_bytes, keyed, kept)
-            writer = PartWriter(where, str(name), job.job_id, plan.quorum, plan.pool, asked.keeps_keyless)
+            writer = PartWriter(where, str(name), job.job_id, plan.quorum, plan.pool, plan.keeps_keyless)
             try:
                 written = _write(spark, places, plan, writer)
-                _commit(admin, plan, job, written)
-            except UnknownCommitError:
-                raise
             except BaseException:
+                _connected(where, lambda client: _delete_all(client, job))
+                raise
+            try:
+                _commit(admin, plan, job, written)
+            except (
+                AdminError
+            ):  # after any other error, an interrupt too, the owner may have named the ledgers
                 _connected(where, lambda client: _delete_all(client, job))
                 raise
         finally:

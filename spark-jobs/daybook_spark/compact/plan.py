@@ -15,6 +15,7 @@ from daybook.core.topics.compaction.commit import FormerCompaction, former_of, p
 from daybook.core.topics.ledger_list import NO_POSITION, Compaction, LedgerList, Position
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.trim_plan import PlannedLedger
+from daybook.metadata.policies import PolicyManager
 from daybook_spark.plan.batch import ranges_of, topic_ranges
 from daybook_spark.plan.bounds import FIRST, Bounds
 from daybook_spark.plan.entry_range import EntryRange
@@ -56,6 +57,8 @@ class JobPlan:
     pool: str
     first_id: LedgerId
     """Ledgers of this job have larger ids, or this one."""
+    keeps_keyless: bool
+    """Whether messages without a key stay."""
 
     @property
     def entries(self) -> int:
@@ -63,8 +66,10 @@ class JobPlan:
         return sum(run.entries.last - run.entries.first + 1 for part in self.parts for run in part.runs)
 
 
-async def plan_topic(client: daybook.Client, name: TopicName, part_bytes: int) -> JobPlan | None:
-    """The next compaction of a topic; None if nothing came since the last one.
+async def plan_topic(
+    client: daybook.Client, name: TopicName, part_bytes: int, keeps_keyless: bool | None
+) -> JobPlan | None:
+    """The next compaction of a topic; None if nothing came since the last one. Its policy says what is not asked for.
 
     Raises NoSuchTopicError, NoSuchLedgerError for a ledger that was trimmed meanwhile, NotEnoughReplicasError.
     """
@@ -95,7 +100,13 @@ async def plan_topic(client: daybook.Client, name: TopicName, part_bytes: int) -
         newest.quorum,
         newest.pool,
         await client.ledgers.next_id(),
+        await _policy_keeps_keyless(client, name) if keeps_keyless is None else keeps_keyless,
     )
+
+
+async def _policy_keeps_keyless(client: daybook.Client, name: TopicName) -> bool:
+    terms = (await PolicyManager(client.store, client.layout).topic(name)).value.compaction
+    return terms is None or terms.keeps_keyless
 
 
 async def _former_ranges(client: daybook.Client, former: Compaction, part_bytes: int) -> list[EntryRange]:

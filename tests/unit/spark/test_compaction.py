@@ -216,7 +216,7 @@ async def test_rule_41_a_job_that_ends_at_any_step_is_run_again_with_the_same_re
     topic: Topic, compact: Compact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await topic.publish(messages(30, 7), batch=4)
-    for step in ("places_that_stay", "_write", "commit_compaction"):
+    for step in ("places_that_stay", "_write"):
         with monkeypatch.context() as patch:
             patch.setattr(job, step, killed)
             with pytest.raises(KilledError):
@@ -232,6 +232,22 @@ async def test_rule_41_a_job_that_ends_at_any_step_is_run_again_with_the_same_re
 
     monkeypatch.setattr(job, "commit_compaction", answer_lost)
     await asyncio.to_thread(compact, topic.name)
+    assert await topic.ledgers_of_jobs() == await topic.named() != set()
+    assert await topic.read() == last_of(topic.sent)
+
+
+async def test_rule_41_a_job_that_is_interrupted_while_the_owner_names_its_ledgers_deletes_none(
+    topic: Topic, compact: Compact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await topic.publish(messages(30, 7), batch=4)
+
+    def interrupted(*arguments: Any) -> None:
+        commit_compaction(*arguments)
+        raise KilledError
+
+    monkeypatch.setattr(job, "commit_compaction", interrupted)
+    with pytest.raises(KilledError):
+        await asyncio.to_thread(compact, topic.name)
     assert await topic.ledgers_of_jobs() == await topic.named() != set()
     assert await topic.read() == last_of(topic.sent)
 
