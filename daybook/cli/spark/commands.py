@@ -5,7 +5,7 @@ what is stored.
 """
 
 import json
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -28,6 +28,7 @@ from daybook.cli.spark.compaction import compaction
 from daybook.cli.spark.offload import offload
 from daybook.cli.spark.retention import retention
 from daybook.cli.spark.session import Master, require_spark, spark_session
+from daybook.cli.spark.topic_jobs import MS_OF_AN_HOUR
 
 if TYPE_CHECKING:
     from daybook_spark.audit.job import AuditSummary
@@ -39,8 +40,6 @@ app = typer.Typer(no_args_is_help=True, help="Jobs that run on Spark.")
 app.command()(retention)
 app.command()(compaction)
 app.command()(offload)
-
-MS_OF_AN_HOUR: Final = 3_600_000
 
 
 @app.command()

@@ -8,6 +8,7 @@ from daybook.cli.connection import Cluster, Directory, Json, ZooKeeper, explain_
 from daybook.cli.progress import progress
 from daybook.cli.spark.session import Master, spark_session
 from daybook.cli.spark.topic_jobs import (
+    MIB,
     DryRun,
     Namespaces,
     Pool,
@@ -16,12 +17,9 @@ from daybook.cli.spark.topic_jobs import (
     Topics,
     finish,
     last_words,
-    selection_of,
+    named_selection,
     spark_where,
 )
-from daybook.core.errors import PolicyError
-
-MIB = 2**20
 
 
 @explain_errors
@@ -54,14 +52,13 @@ def compaction(
     """
     with last_words("compaction", termination_log):
         where = spark_where(find_cluster(directory, zookeeper, cluster))
-        selection = selection_of(topic, namespace, pool, schedule)
-        if not (topic or namespace or pool):
-            msg = "which topics? Give --topic, --namespace or --pool: a compaction removes messages from what some readers see"
-            raise PolicyError(msg)
+        why = "a compaction removes messages from what some readers see"
+        selection = named_selection(topic, namespace, pool, schedule, why)
         with spark_session(master, "daybook compaction") as spark:
-            from daybook_spark.jobs.compaction import CompactionWish, run_compaction
+            from daybook_spark.compact.job import CompactionSettings
+            from daybook_spark.jobs.compaction import run_compaction
 
-            wish = CompactionWish(part_mib * MIB, keyless, dry_run)
+            settings = CompactionSettings(keyless, part_mib * MIB, dry_run)
             with progress("compaction", "{task.completed} of {task.total} tasks done") as show:
-                summary = run_compaction(spark, where, selection, wish, on_progress=show)
+                summary = run_compaction(spark, where, selection, settings, on_progress=show)
     finish(summary, termination_log, as_json=as_json)

@@ -9,6 +9,8 @@ from daybook.cli.connection import Cluster, Directory, Json, ZooKeeper, explain_
 from daybook.cli.progress import progress
 from daybook.cli.spark.session import Master, spark_session
 from daybook.cli.spark.topic_jobs import (
+    MIB,
+    MS_OF_AN_HOUR,
     DryRun,
     Namespaces,
     Pool,
@@ -17,14 +19,10 @@ from daybook.cli.spark.topic_jobs import (
     Topics,
     finish,
     last_words,
-    selection_of,
+    named_selection,
     spark_where,
 )
-from daybook.core.errors import PolicyError
 from daybook.core.topics.offload.plan import OffloadLimits
-
-MIB = 2**20
-MS_OF_AN_HOUR = 3_600_000
 
 
 @explain_errors
@@ -67,10 +65,8 @@ def offload(
     """
     with last_words("offload", termination_log):
         where = spark_where(find_cluster(directory, zookeeper, cluster))
-        selection = selection_of(topic, namespace, pool, schedule)
-        if not (topic or namespace or pool):
-            msg = "which topics? Give --topic, --namespace or --pool: the files become the only copies of what is offloaded"
-            raise PolicyError(msg)
+        why = "the files become the only copies of what is offloaded"
+        selection = named_selection(topic, namespace, pool, schedule, why)
         with spark_session(master, "daybook offload") as spark:
             from daybook_spark.jobs.offload import run_offload
             from daybook_spark.jobs.offload_topic import OffloadSettings

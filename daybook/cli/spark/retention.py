@@ -8,6 +8,7 @@ from daybook.cli.connection import Cluster, Directory, Json, ZooKeeper, explain_
 from daybook.cli.progress import progress
 from daybook.cli.spark.session import Master, spark_session
 from daybook.cli.spark.topic_jobs import (
+    MS_OF_AN_HOUR,
     DryRun,
     Namespaces,
     Pool,
@@ -18,8 +19,6 @@ from daybook.cli.spark.topic_jobs import (
     selection_of,
     spark_where,
 )
-
-MS_OF_AN_HOUR = 3_600_000
 
 
 @explain_errors

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.markup import escape
@@ -12,13 +12,16 @@ from rich.table import Table
 
 from daybook.cli.connection import EXIT_FAILED, Where, share_token_file, tls_files
 from daybook.cli.output import out
-from daybook.core.errors import DaybookError, TopicNameError
+from daybook.core.errors import DaybookError, PolicyError, TopicNameError
 from daybook.core.topics.job_selection import Selection
 from daybook.core.topics.name import TopicName, check_entity
 
 if TYPE_CHECKING:
     from daybook_spark.jobs.result import JobSummary
     from daybook_spark.options import Where as SparkWhere
+
+MIB: Final = 2**20
+MS_OF_AN_HOUR: Final = 3_600_000
 
 Topics = Annotated[
     list[str] | None, typer.Option("--topic", help="a topic, or all partitions of one; may be repeated")
@@ -50,6 +53,16 @@ def selection_of(
         pool,
         schedule,
     )
+
+
+def named_selection(
+    topics: list[str] | None, namespaces: list[str] | None, pool: str, schedule: str, why: str
+) -> Selection:
+    """What the options ask for, of a job that takes no topic unasked, and `why`. Raises TopicNameError, PolicyError."""
+    if not (topics or namespaces or pool):
+        msg = f"which topics? Give --topic, --namespace or --pool: {why}"
+        raise PolicyError(msg)
+    return selection_of(topics, namespaces, pool, schedule)
 
 
 def _namespace(text: str) -> tuple[str, str]:

@@ -62,7 +62,7 @@ def run_offload(
     with tasks_progress(spark, on_progress), ThreadPoolExecutor(TOPICS_AT_ONCE) as topics:
         summary = summary_of(JOB, topics.map(result, names))
     if not settings.is_dry_run:
-        asyncio.run(_leave(where, summary))
+        asyncio.run(leave_results(where, summary))
     return summary
 
 
@@ -75,8 +75,3 @@ async def _begin(
             admin = await admin_of(client, where)
             await check_not_held(client.store, client.layout)
         return await topics_of(client, selection, JOB), admin
-
-
-async def _leave(where: Where, summary: JobSummary) -> None:
-    async with open_client(where) as client:
-        await leave_results(client, summary)

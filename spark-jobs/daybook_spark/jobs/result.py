@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from daybook.client.client import Client
 from daybook.core.errors import DaybookError, NoSuchTopicError, TopicNameError
 from daybook.core.topics.job_result import JobResult
 from daybook.core.topics.name import TopicName
 from daybook.metadata.job_results import JobResults
 from daybook.runtime.clock import unix_ms
 from daybook.runtime.logs import get_logger
+from daybook_spark.access import open_client
+from daybook_spark.options import Where
 
 TERMINATION_BYTES_MAX: Final = 4096
 MESSAGE_CHARACTERS_MAX: Final = 1000
@@ -149,12 +150,13 @@ def summary_of(job: str, results: Iterable[TopicResult]) -> JobSummary:
     return JobSummary(job, tuple(sorted(results, key=lambda result: result.topic)))
 
 
-async def leave_results(client: Client, summary: JobSummary) -> None:
+async def leave_results(where: Where, summary: JobSummary) -> None:
     """Leave each result beside its topic's policy; of a topic that is gone nobody asks for it. Raises MetadataUnavailableError."""
-    stored = JobResults(client.store, client.layout)
-    for each in summary.results:
-        with suppress(NoSuchTopicError, TopicNameError):
-            await stored.write(TopicName.parse(each.topic), each.job_result())
+    async with open_client(where) as client:
+        stored = JobResults(client.store, client.layout)
+        for each in summary.results:
+            with suppress(NoSuchTopicError, TopicNameError):
+                await stored.write(TopicName.parse(each.topic), each.job_result())
 
 
 def failed_message(job: str, why: str) -> str:

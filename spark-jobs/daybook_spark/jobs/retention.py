@@ -61,13 +61,8 @@ def run_retention(
         results.append(attempt(SWEPT, JOB, lambda: asyncio.run(_sweep(where, terms))))
     summary = summary_of(JOB, results)
     if not terms.is_dry_run:
-        asyncio.run(_leave(where, summary))
+        asyncio.run(leave_results(where, summary))
     return summary
-
-
-async def _leave(where: Where, summary: JobSummary) -> None:
-    async with open_client(where) as client:
-        await leave_results(client, summary)
 
 
 async def _planned(where: Where, selection: Selection, terms: RetentionTerms) -> list[TopicWork]:
