@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import daybook
+from daybook.core.errors import CompactionError
 from daybook.core.ids import LedgerId
+from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import Quorum
 from daybook.core.topics.compaction.commit import FormerCompaction, former_of, planned_ledgers
 from daybook.core.topics.ledger_list import NO_POSITION, Compaction, LedgerList, Position
@@ -18,9 +20,8 @@ from daybook.core.topics.trim_plan import PlannedLedger
 from daybook.metadata.policies import PolicyManager
 from daybook_spark.plan.batch import ranges_of, topic_ranges
 from daybook_spark.plan.bounds import FIRST, Bounds
-from daybook_spark.plan.entry_range import EntryRange
+from daybook_spark.plan.entry_range import EntryRange, Range
 from daybook_spark.plan.existing import TopicPart, extent_of, metadata_of
-from daybook_spark.plan.ranges import average_bytes
 
 PARTS_MAX: Final = 1000
 """The list names a ledger for each part, and so does the request to the owner: beyond so many, parts are larger."""
@@ -29,7 +30,7 @@ PARTS_MAX: Final = 1000
 class Run(NamedTuple):
     """Entries of one ledger."""
 
-    entries: EntryRange
+    entries: Range
     is_compacted: bool
     """Whether a former compaction wrote them."""
 
@@ -89,7 +90,7 @@ async def plan_topic(
         *(Run(each, is_compacted=False) for each in own),
     ]
     size_bytes = sum(map(_size_bytes, runs))
-    newest = own[-1].metadata
+    newest = _newest_of_bookies(name, own)
     return JobPlan(
         name,
         former_of(compaction),
@@ -107,6 +108,15 @@ async def plan_topic(
 async def _policy_keeps_keyless(client: daybook.Client, name: TopicName) -> bool:
     terms = (await PolicyManager(client.store, client.layout).topic(name)).value.compaction
     return terms is None or terms.keeps_keyless
+
+
+def _newest_of_bookies(name: TopicName, own: Iterable[Range]) -> LedgerMetadata:
+    """Raises CompactionError where the topic's own entries lie in files alone."""
+    *_, newest = (None, *(each.metadata for each in own if isinstance(each, EntryRange)))
+    if newest is None:
+        msg = f"all that came to {name} since its last compaction is offloaded, and no ledger says how new ones are made: compact it again once something was published"
+        raise CompactionError(msg)
+    return newest
 
 
 async def _former_ranges(client: daybook.Client, former: Compaction, part_bytes: int) -> list[EntryRange]:
@@ -141,5 +151,4 @@ def parts_of(runs: Iterable[Run], part_bytes: int) -> Iterator[Part]:
 
 def _size_bytes(run: Run) -> int:
     entries = run.entries
-    average = average_bytes(entries.metadata, entries.metadata.fragment_index(entries.first))
-    return int(average * (entries.last - entries.first + 1))
+    return int(entries.entry_bytes * (entries.last - entries.first + 1))

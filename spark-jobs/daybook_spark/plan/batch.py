@@ -1,7 +1,7 @@
 """The plan of a query: the ledgers that it reads, how far each may be read, and the ranges of their entries."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 
 import daybook
@@ -9,25 +9,24 @@ from daybook.client.preconditions import check_password
 from daybook.core.ids import EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.topics.extent import TopicExtent
-from daybook.core.topics.ledger_list import Position
+from daybook.core.topics.ledger_list import ListedLedger, Position
 from daybook.metadata.manifests import ManifestManager, NoSuchManifestError
-from daybook.offload.errors import OffloadError
 from daybook_spark.access import open_client
 from daybook_spark.options import Password, ReadOptions
 from daybook_spark.plan.bounds import Bounds
-from daybook_spark.plan.entry_range import EntryRange
+from daybook_spark.plan.entry_range import EntryRange, FileRange, Range
 from daybook_spark.plan.existing import TopicPart, confirmed, extent_of, metadata_of, parts_of
-from daybook_spark.plan.ranges import cut_ledger
+from daybook_spark.plan.ranges import cut_file, cut_ledger
 from daybook_spark.plan.times import span_of
 from daybook_spark.rows.topic_rows import ALL_TIMES
 
 
-def plan(options: ReadOptions, bounds: Bounds) -> list[EntryRange]:
+def plan(options: ReadOptions, bounds: Bounds) -> list[Range]:
     """The ranges of a query, in order. Raises DaybookError."""
     return asyncio.run(_plan(options, bounds))
 
 
-async def _plan(options: ReadOptions, bounds: Bounds) -> list[EntryRange]:
+async def _plan(options: ReadOptions, bounds: Bounds) -> list[Range]:
     async with open_client(options.where) as client:
         if options.ledgers or options.manifest:
             return [each async for each in _of_ledgers(client, options, bounds)]
@@ -51,9 +50,7 @@ async def _of_ledgers(
                 yield each
 
 
-async def _of_topic(
-    client: daybook.Client, part: TopicPart, bounds: Bounds, range_bytes: int
-) -> list[EntryRange]:
+async def _of_topic(client: daybook.Client, part: TopicPart, bounds: Bounds, range_bytes: int) -> list[Range]:
     extent = await extent_of(client, part)
     if bounds.times != ALL_TIMES:
         first, end = await span_of(client, extent, bounds.times)
@@ -72,34 +69,36 @@ async def _named_by(client: daybook.Client, manifest: str) -> tuple[LedgerId, ..
 
 async def topic_ranges(
     client: daybook.Client, part: TopicPart, extent: TopicExtent, bounds: Bounds, range_bytes: int
-) -> list[EntryRange]:
+) -> list[Range]:
     """The entries of a topic within bounds, as ranges in order. Raises NoSuchLedgerError for a ledger that was trimmed meanwhile."""
     spans = {
         ledger_id: span
         for ledger_id, first, last in _ledgers_of(extent)
         if (span := bounds.of_ledger(ledger_id, first, last)) is not None
     }
-    _check_replicas(part, extent, spans)
-    metadata = await metadata_of(client, list(spans))
-    return [
-        each
-        for ledger_id, span in spans.items()
-        for each in ranges_of(
+    in_files = {row.ledger_id: row for row in extent.ledger_list.ledgers if not row.has_replicas}
+    metadata = await metadata_of(client, [ledger_id for ledger_id in spans if ledger_id not in in_files])
+    found = list[Range]()
+    for ledger_id, span in spans.items():
+        if ledger_id in in_files:
+            found += file_ranges(part, in_files[ledger_id], *span, range_bytes)
+            continue
+        found += ranges_of(
             client, metadata[ledger_id], *span, range_bytes, topic=part.topic, partition=part.partition
         )
-    ]
+    return found
 
 
-def _check_replicas(part: TopicPart, extent: TopicExtent, wanted: Iterable[LedgerId]) -> None:
-    """Raise OffloadError if the query wants a ledger whose file is the only copy: it is neither trimmed nor lost (rule 70)."""
-    gone = {ledger.ledger_id for ledger in extent.ledger_list.ledgers if not ledger.has_replicas}
-    offloaded = sorted(gone.intersection(wanted))
-    if offloaded:
-        msg = (
-            f"{part.name} has ledgers that are offloaded, like {offloaded[0]}, and queries read bookies alone: begin behind "
-            f"ledger {offloaded[-1]}, or consume the topic through its broker, which reads the files"
+def file_ranges(
+    part: TopicPart, row: ListedLedger, first: EntryId, last: EntryId, range_bytes: int
+) -> Iterator[FileRange]:
+    """Entries first … last of a ledger whose file is the only copy."""
+    assert row.offload is not None, "a ledger without replicas has a file"
+    entry_bytes = max(1.0, row.size_bytes / row.entries)
+    for cut in cut_file(entry_bytes, first, last, range_bytes):
+        yield FileRange(
+            row.ledger_id, *cut, row.offload.place, row.entries, entry_bytes, part.topic, part.partition
         )
-        raise OffloadError(msg)
 
 
 def _ledgers_of(extent: TopicExtent) -> Iterator[tuple[int, EntryId, EntryId]]:

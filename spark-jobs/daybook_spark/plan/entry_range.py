@@ -1,13 +1,15 @@
-"""What a task is given: a run of entries of one ledger, and all that is needed to read it without ZooKeeper."""
+"""What a task is given: a run of entries of one ledger, on bookies or in a file, and all that is needed to read it without ZooKeeper."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 
 from pyspark.sql.datasource import InputPartition
 
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policy import BookieInfo
+from daybook_spark.plan.ranges import average_bytes
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,31 @@ class EntryRange(InputPartition):
         return LedgerMetadata.from_json(self.stored_metadata)
 
     @property
+    def entry_bytes(self) -> float:
+        """How large an entry is on average, at least 1."""
+        return average_bytes(self.metadata, self.metadata.fragment_index(self.first))
+
+    @property
     def addresses(self) -> dict[BookieId, BookieInfo]:
         """The bookies by id."""
         return {info.bookie: info for info in self.bookies}
+
+
+@dataclass(frozen=True)
+class FileRange(InputPartition):
+    """Entries `first` to `last` of a topic's ledger whose file is the only copy (rule 70)."""
+
+    ledger_id: LedgerId
+    first: EntryId
+    last: EntryId
+    place: str
+    """The file's URI."""
+    entries: int
+    """How many the ledger has, by the topic's list."""
+    entry_bytes: float
+    """How large an entry is on average, at least 1."""
+    topic: str
+    partition: int | None = None
+
+
+Range: TypeAlias = EntryRange | FileRange

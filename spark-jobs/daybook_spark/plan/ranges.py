@@ -34,6 +34,13 @@ def cut_ledger(metadata: LedgerMetadata, first: EntryId, last: EntryId, range_by
             begin = cut.last + 1
 
 
+def cut_file(entry_bytes: float, first: EntryId, last: EntryId, range_bytes: int) -> Iterator[Cut]:
+    """The same of a ledger in a file, which has no fragments."""
+    entries_max = max(1, int(range_bytes // entry_bytes))
+    for begin in range(first, last + 1, entries_max):
+        yield Cut(begin, min(last, begin + entries_max - 1))
+
+
 def average_bytes(metadata: LedgerMetadata, index: int) -> float:
     """How large an entry of a fragment is on average, at least 1; that of the fragments before where it is not known."""
     fragment, end = metadata.fragments[index], metadata.fragment_end(index)

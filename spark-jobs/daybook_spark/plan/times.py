@@ -4,11 +4,15 @@ The topic's list says of most ledgers whether they are earlier or later, so entr
 times, each by its own clock: entries count as sorted to within a tolerance, and tasks compare each entry's time with what is wanted.
 """
 
+from contextlib import closing
+
 import daybook
 from daybook.client.reader import Reader
+from daybook.core.format.frame import Entry
 from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import Position
 from daybook.core.topics.publish_times import CLOCK_TOLERANCE_MS, around
+from daybook.offload.reading import EntriesFile
 from daybook.wire.pulsar.entries import decode_metadata, split_entry
 from daybook.wire.pulsar.errors import EntryError
 from daybook_spark.plan.existing import confirmed
@@ -33,6 +37,11 @@ class _Search:
         self._client = client
         self._extent = extent
         self._readers: dict[int, Reader] = {}
+        self._files = {
+            row.ledger_id: row.offload
+            for row in extent.ledger_list.ledgers
+            if row.offload and not row.has_replicas
+        }
 
     async def last_before(self, unix_ms: int) -> Position:
         """The last entry that was published before a time; the position just before the first one if there is none."""
@@ -48,13 +57,27 @@ class _Search:
 
     async def _published_ms(self, position: Position) -> int | None:
         """When an entry was published; None for one that is no message."""
+        entry = (
+            self._of_file(position) if position.ledger_id in self._files else await self._of_bookies(position)
+        )
+        try:
+            return decode_metadata(split_entry(entry.data)).publish_time
+        except EntryError:
+            return None
+
+    async def _of_bookies(self, position: Position) -> Entry:
         reader = self._readers.get(position.ledger_id)
         if reader is None:
             metadata, last = await confirmed(self._client, position.ledger_id)
             reader = Reader(metadata, self._client, last_add_confirmed=last)
             self._readers[position.ledger_id] = reader
-        entries = await reader.read_batch(position.entry_id, position.entry_id)
-        try:
-            return decode_metadata(split_entry(entries[0].data)).publish_time
-        except EntryError:
-            return None
+        (entry,) = await reader.read_batch(position.entry_id, position.entry_id)
+        return entry
+
+    def _of_file(self, position: Position) -> Entry:
+        """Nothing else runs while a query is planned, so a read that blocks holds nothing up."""
+        ledger_id, entry_id = position
+        offload = self._files[ledger_id]
+        with closing(EntriesFile(offload.place, ledger_id, offload.entries)) as file:
+            ((entry,),) = file.read(entry_id, entry_id)
+        return entry

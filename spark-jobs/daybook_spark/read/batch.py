@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from daybook_spark.options import ReadOptions
 from daybook_spark.plan.bounds import bounds_of, narrowed
-from daybook_spark.plan.entry_range import EntryRange
+from daybook_spark.plan.entry_range import EntryRange, FileRange
 from daybook_spark.rows.columns import check_schema
 
 
@@ -30,7 +30,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a range; in a task. PySpark makes one range without a value where there is nothing to read."""
-        if isinstance(partition, EntryRange):
+        if isinstance(partition, EntryRange | FileRange):
             from daybook_spark.read.rows import rows_of
 
             yield from rows_of(self._options, partition, self._schema, self._bounds.times)

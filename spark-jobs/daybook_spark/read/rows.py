@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from daybook_spark.options import ReadOptions
-from daybook_spark.plan.entry_range import EntryRange
+from daybook_spark.plan.entry_range import Range
 from daybook_spark.read.entries import read_range
 from daybook_spark.rows.columns import arrow_schema
 from daybook_spark.rows.ledger_rows import entry_rows, numbered_rows
@@ -14,7 +14,7 @@ from daybook_spark.rows.topic_rows import ALL_TIMES, Place, TimeRange, message_r
 
 
 def rows_of(
-    options: ReadOptions, entries: EntryRange, schema: StructType, times: TimeRange = ALL_TIMES
+    options: ReadOptions, entries: Range, schema: StructType, times: TimeRange = ALL_TIMES
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range with the columns of `schema`. A ledger's entries are not fetched where nobody wants their payload."""
     arrow = arrow_schema(schema)

@@ -25,7 +25,7 @@ from daybook.core.topics.ledger_list import Position
 from daybook.runtime.logs import get_logger
 from daybook_spark.brokers import service_url
 from daybook_spark.options import StreamOptions
-from daybook_spark.plan.entry_range import EntryRange
+from daybook_spark.plan.entry_range import EntryRange, FileRange
 from daybook_spark.plan.existing import TopicPart
 from daybook_spark.read.rows import rows_of
 from daybook_spark.rows.columns import check_schema
@@ -110,7 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a range; in a task."""
-        if isinstance(partition, EntryRange):
+        if isinstance(partition, EntryRange | FileRange):
             times = TimeRange(self._options.read.start_time_ms)
             yield from rows_of(self._options.read, partition, self._schema, times)
 

@@ -15,7 +15,7 @@ from daybook_spark.access import open_client
 from daybook_spark.options import ReadOptions, Where
 from daybook_spark.plan.batch import topic_ranges
 from daybook_spark.plan.bounds import Bounds
-from daybook_spark.plan.entry_range import EntryRange
+from daybook_spark.plan.entry_range import Range
 from daybook_spark.plan.existing import TopicPart, extent_of, parts_of
 from daybook_spark.plan.times import span_of
 from daybook_spark.rows.topic_rows import TimeRange
@@ -108,14 +108,14 @@ class FollowedTopics:
 
     def ranges(
         self, start: Mapping[str, Position], end: Mapping[str, Position], *, checks: Check
-    ) -> list[EntryRange]:
+    ) -> list[Range]:
         """The entries from `start` up to and without `end`, which was found before: no bookie is asked for a LAC again.
 
         `checks(client, part, extent, start)` raises where entries are gone that it minds; of a topic that came after `start`
         none can be, since nothing of it was to be read before.
         """
 
-        async def of_part(client: daybook.Client, part: TopicPart) -> list[EntryRange]:
+        async def of_part(client: daybook.Client, part: TopicPart) -> list[Range]:
             name = str(part.name)
             first, beyond = start.get(name, Position(0, 0)), end[name]
             if first >= beyond:
@@ -126,7 +126,7 @@ class FollowedTopics:
             bounds = Bounds(first, beyond)
             return await topic_ranges(client, part, extent, bounds, self._options.partition_bytes)
 
-        async def work(client: daybook.Client) -> list[EntryRange]:
+        async def work(client: daybook.Client) -> list[Range]:
             parts = {str(part.name): part for part in await parts_of(client, self._options)}
             gone = sorted(name for name in end if name not in parts and start.get(name) != end[name])
             if gone:

@@ -2,7 +2,7 @@
 
 import asyncio
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from daybook_spark.access import detached_client
 from daybook_spark.options import ReadOptions, Where
 from daybook_spark.plan.batch import plan
 from daybook_spark.plan.bounds import Bounds
-from daybook_spark.plan.entry_range import EntryRange
+from daybook_spark.plan.entry_range import EntryRange, Range
 from daybook_spark.read import process
 from daybook_spark.read.entries import read_range
 from daybook_spark.read.rows import rows_of
@@ -159,7 +159,7 @@ async def test_lost_bookies(own_cluster: LocalCluster, monkeypatch: pytest.Monke
         await ledger.abandon()
 
 
-async def messages_of(cluster: LocalCluster, topic: str, ranges: list[EntryRange]) -> list[bytes]:
+async def messages_of(cluster: LocalCluster, topic: str, ranges: Sequence[Range]) -> list[bytes]:
     """The payload of the messages of ranges."""
     options = ReadOptions(where_is(cluster), topics=(topic,))
 
@@ -194,6 +194,7 @@ async def test_a_running_query_reads_on_when_the_owner_changes_and_names_what_re
     assert found + await messages_of(cluster, topic, [last]) == values
 
     await client.delete_ledger(first.ledger_id)
+    assert isinstance(last, EntryRange)
     gone = tuple(
         replace(info, address="127.0.0.1:1", lane_address="", boot_id="old") for info in last.bookies
     )

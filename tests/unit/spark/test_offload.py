@@ -22,6 +22,7 @@ from daybook.local.cluster import LocalCluster
 from daybook.metadata.job_results import JobResults
 from daybook.metadata.topics import TopicManager
 from tests.fixtures.brokers import Brokers
+from tests.fixtures.spark import where
 from tests.unit.spark.kit import new_topic, readable, send
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -81,11 +82,12 @@ async def until_without_replicas(client: daybook.Client, topic: str) -> None:
                 break
 
 
-async def test_rule_70_closed_ledgers_go_into_files_and_a_consumer_reads_the_same(
+async def test_rule_70_closed_ledgers_go_into_files_and_consumers_and_queries_read_the_same(
     cluster: LocalCluster,
     brokers: Brokers,
     pulsar_client: pulsar.Client,
     client: daybook.Client,
+    spark: SparkSession,
     tmp_path: Path,
 ) -> None:
     topic = new_topic()
@@ -120,3 +122,15 @@ async def test_rule_70_closed_ledgers_go_into_files_and_a_consumer_reads_the_sam
     consumer = pulsar_client.subscribe(topic, "s")
     assert [(await asyncio.to_thread(consumer.receive, LIMIT_MS)).data() for _ in VALUES] == VALUES
     consumer.close()
+    last = await asyncio.to_thread(send, pulsar_client, topic, [b"on bookies"])
+    await readable(client, topic, last)
+    query = spark.read.format("daybook").options(**where(cluster), topic=topic)
+    read = await asyncio.to_thread(
+        lambda: query.load().select("ledger_id", "value", "publish_time").collect()
+    )
+    assert [bytes(row.value) for row in read] == [*VALUES, b"on bookies"]
+    assert len({row.ledger_id for row in read}) == 3
+    middle = read[4].publish_time
+    since = query.option("startTime", str(round(middle.timestamp() * 1000)))
+    later = await asyncio.to_thread(lambda: since.load().collect())
+    assert [row.value for row in later] == [row.value for row in read if row.publish_time >= middle]

@@ -10,7 +10,7 @@ import pytest
 from daybook_spark.options import ReadOptions, parse_read
 from daybook_spark.plan.batch import plan
 from daybook_spark.plan.bounds import bounds_of
-from daybook_spark.plan.entry_range import EntryRange
+from daybook_spark.plan.entry_range import Range
 from daybook_spark.read.rows import rows_of
 from daybook_spark.rows.columns import default_schema
 
@@ -39,7 +39,7 @@ def secure(tmp_path: Path) -> Iterator[LocalCluster]:
         yield started
 
 
-def read(options: ReadOptions, ranges: list[EntryRange], columns: dict[str, str]) -> list[bytes]:
+def read(options: ReadOptions, ranges: list[Range], columns: dict[str, str]) -> list[bytes]:
     """The payload of ranges, as a task reads them."""
     batches = [batch for each in ranges for batch in rows_of(options, each, default_schema(columns))]
     return [value for batch in batches for value in batch.column("value").to_pylist()]
@@ -59,7 +59,7 @@ async def test_drivers_and_tasks_show_the_certificates_that_options_name(
         columns = {**where, "ledger": str(ledger.id)}
         certificates = {"tlsCa": files.ca, "tlsCertificate": files.certificate, "tlsKey": files.key}
         options = parse_read({**columns, **{name: str(path) for name, path in certificates.items()}})
-        ranges: list[EntryRange] = []
+        ranges: list[Range] = []
         while [each.last for each in ranges] != [len(VALUES) - 1]:  # an idle ledger's LAC follows (rule 48)
             ranges = await asyncio.to_thread(plan, options, bounds_of(options))
         carried = pickle.loads(pickle.dumps(ranges))

@@ -8,7 +8,7 @@ import pytest
 from daybook_spark.options import ReadOptions
 from daybook_spark.plan.batch import plan
 from daybook_spark.plan.bounds import Bounds
-from daybook_spark.plan.entry_range import EntryRange
+from daybook_spark.plan.entry_range import Range
 
 import daybook
 from daybook.core.errors import NoSuchLedgerError, NoSuchTopicError
@@ -48,14 +48,14 @@ async def until_trimmed(client: daybook.Client, topic: str, ledger_id: int) -> N
             pass
 
 
-async def planned(cluster: LocalCluster, topic: str) -> list[EntryRange]:
+async def planned(cluster: LocalCluster, topic: str) -> list[Range]:
     """Ranges of about 20 messages."""
     options = ReadOptions(where_is(cluster), topics=(topic,), partition_bytes=2_000)
     return await asyncio.to_thread(plan, options, Bounds())
 
 
 async def read_until_gone(
-    cluster: LocalCluster, topic: str, ranges: list[EntryRange], values: list[bytes]
+    cluster: LocalCluster, topic: str, ranges: list[Range], values: list[bytes]
 ) -> None:
     """Read ranges again and again: bookies have their entries until they have collected the ledger, and never others."""
 
