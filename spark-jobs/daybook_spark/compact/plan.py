@@ -112,11 +112,14 @@ async def _policy_keeps_keyless(client: daybook.Client, name: TopicName) -> bool
 
 def _newest_of_bookies(name: TopicName, own: Iterable[Range]) -> LedgerMetadata:
     """Raises CompactionError where the topic's own entries lie in files alone."""
-    *_, newest = (None, *(each.metadata for each in own if isinstance(each, EntryRange)))
-    if newest is None:
-        msg = f"all that came to {name} since its last compaction is offloaded, and no ledger says how new ones are made: compact it again once something was published"
+    of_bookies = [each.metadata for each in own if isinstance(each, EntryRange)]
+    if not of_bookies:
+        msg = (
+            f"all that came to {name} since its last compaction is offloaded, and no ledger says how new ones are made: "
+            "compact it again once something was published"
+        )
         raise CompactionError(msg)
-    return newest
+    return of_bookies[-1]
 
 
 async def _former_ranges(client: daybook.Client, former: Compaction, part_bytes: int) -> list[EntryRange]:
