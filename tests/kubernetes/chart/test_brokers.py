@@ -170,9 +170,23 @@ def test_one_broker_at_a_time_may_be_disrupted(render: Render) -> None:
     assert found["spec"]["maxUnavailable"] == 1
 
 
+def test_brokers_get_the_credentials_of_an_object_store_from_a_secret_or_by_their_account(
+    render: Render,
+) -> None:
+    pod = pod_of(render({"broker": {"enabled": True}}))
+    assert "envFrom" not in pod["containers"][0]
+    assert "serviceAccountName" not in pod
+    named = {"credentialsSecretName": "bucket", "serviceAccountName": "reads-the-bucket"}
+    pod = pod_of(render({"broker": {"enabled": True, **named}}))
+    assert pod["containers"][0]["envFrom"] == [{"secretRef": {"name": "bucket"}}]
+    assert pod["serviceAccountName"] == "reads-the-bucket"
+    assert pod["automountServiceAccountToken"] is False
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
+        ({"credentialsSecretName": "No Name"}, "credentialsSecretName"),
         ({"tls": {"clientAuth": "Required"}}, "needs TLS"),
         ({"tokens": {"superusers": ["admin"]}}, "without tokens nobody has a role"),
         ({"tokens": {"jobs": ["spark"]}}, "without tokens nobody has a role"),
