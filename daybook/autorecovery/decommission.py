@@ -70,7 +70,7 @@ class Decommission:
             left = await self.naming()
             at_first = max(at_first, len(left))
             self._on_progress(DrainProgress(at_first, len(left)))
-            if not left:
+            if not left and not await self._takes_new_ledgers():
                 await self._drop_tasks()
                 return True
             for ledger_id in left:
@@ -143,6 +143,11 @@ class Decommission:
             if now is None or now.writable is not read_only:
                 return
 
+    async def _takes_new_ledgers(self) -> bool:
+        """Whether a bookie that was away when the ledgers were listed has come back, so that they may name it since."""
+        info = (await self._cluster.directory.bookies()).get(self._bookie)
+        return info is not None and info.writable
+
     async def naming(self) -> list[LedgerId]:
         """The ledgers that name the bookie, from a listing after a `sync`."""
         await self._cluster.store.sync(self._cluster.layout.ledgers)
@@ -162,7 +167,7 @@ class Decommission:
             msg = f"bookie {self._bookie} still runs: stop it for good, then run this again to delete its cookie"
             raise NotDrainedError(msg)
         if left := await self.naming():
-            msg = f"{len(left)} ledgers name bookie {self._bookie}, ledger {left[0]} for one: drain it first"
+            msg = f"{len(left)} ledgers name bookie {self._bookie}, ledger {left[0]} for one: start it, and drain it first"
             raise NotDrainedError(msg)
         cookie = await self._cluster.directory.cookie(self._bookie)
         if cookie is not None:

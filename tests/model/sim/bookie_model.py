@@ -165,6 +165,12 @@ class SimBookie(BookieCalls):
         if self.alive:
             self.crash()
 
+    def stay(self) -> None:
+        """The operator starts it again: it is still needed."""
+        if self.gone:
+            self.gone = False
+            self.start()
+
     def throw_away(self) -> None:
         """Its disk is no more."""
         self.disk.wipe()

@@ -97,6 +97,10 @@ REGRESSIONS: Final = {
         "a fence that came after a deletion: the real cache keeps nothing of it, the simulator's copy of the cache kept the ledger"
     ),
     6047057: Regression("the same as 6015002"),
+    6163560: Regression(
+        "a drain took a bookie that was away for a moment for read-only, so a writer named it after the listing; the simulated operator, who was told that it is drained, left it stopped with what it had",
+        in_product=True,
+    ),
     6076098: Regression("the same as 1203, seen on the simulated disk, whose journal still had that fence"),
     6071778: Regression(
         "a successor restarted while it was named and got its copies again, and the repair ended without a read of the metadata after them (rule 56)",

@@ -62,6 +62,29 @@ async def test_a_bookie_is_drained_with_its_empty_fragments_and_forgotten_once_i
     await decommission.forget()
 
 
+async def test_a_bookie_that_comes_back_while_the_ledgers_are_listed_is_drained_of_what_names_it_since(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was away, so nobody could tell it to be read-only; a writer names it between the listing and its end."""
+    as_told(cluster)
+    await cluster.unregister("b1")
+    decommission = Decommission(cluster, "b1")
+    list_ledgers, named = decommission.naming, []
+
+    async def naming() -> list[int]:
+        found = await list_ledgers()
+        if not named:
+            await cluster.register("b1")
+            named.append(await cluster.ledger("b1", "b2", "b3"))
+        return found
+
+    monkeypatch.setattr(decommission, "naming", naming)
+    assert await drain(cluster, decommission)
+    assert "b1" not in (await cluster.ledgers.read(named[0])).value.bookies()
+    assert await cluster.is_whole(named[0])
+    assert not cluster.fakes["b1"].writable
+
+
 async def test_an_auditor_beside_it_keeps_the_tasks(cluster: FakeCluster) -> None:
     ledger_id = await cluster.ledger("b1", "b2", "b3")
     as_told(cluster)

@@ -108,6 +108,7 @@ class Operator(ShippedProcess):
             raise
         except DaybookError as error:
             self.note(f"does not take out {self._bookie}: {error}")
+            self.cluster.bookies[self._bookie].stay()
             return
         self.note(f"has taken {self._bookie} out")
         self.world.tally.state("bookie decommissioned")
