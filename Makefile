@@ -21,7 +21,7 @@ needs = @command -v $(1) >/dev/null 2>&1 || { echo "make $@ needs $(2), and foun
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
-demo: uv ## write real data, kill a bookie, the writer and a broker, compare, count with Spark: INPUT=path takes your own files
+demo: uv ## write real data, kill a bookie, the writer and a broker, compare, compact and count with Spark: INPUT=path takes your own files
 	@$(SYNC) --no-default-groups --extra demo --extra spark
 	@$(BIN)/daybook demo $(if $(INPUT),--input '$(INPUT)')
 

@@ -12,5 +12,6 @@ In reading order:
     up              a cluster on this machine
     demo, demo_stage, demo_input, demo_writer  the demonstration with killed processes
     demo_topics, demo_pulsar, demo_reports  its second act: topics, clients of Pulsar, a killed broker
+    demo_spark, demo_compaction  its third act: Spark compacts the topic, and counts in SQL
     kubectl/        the plugin of kubectl
 """

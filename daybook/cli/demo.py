@@ -81,7 +81,7 @@ def demo(
     ] = None,
     directory: Annotated[Path | None, typer.Option("--dir", help="keep the cluster's data here")] = None,
 ) -> None:
-    """Write real text, kill a bookie, the writer and a broker on the way, and prove that nothing was lost; count with Spark."""
+    """Write real text, kill a bookie, the writer and a broker on the way, and prove that nothing was lost; compact and count with Spark."""
     configure_logs("ERROR")  # the demo reports each kill; warnings about it would only hide the report
     files = input_files(source)
     total = sum(1 for _ in lines(files))

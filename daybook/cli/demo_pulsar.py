@@ -46,7 +46,7 @@ class _Reports:
 
 def produce(url: str, topic: str, source: Path | None, count: int) -> None:
     """Publish, without a limit on how long a message waits for its receipt."""
-    client = _client(url)
+    client = quiet_client(url)
     producer = client.create_producer(
         topic,
         batching_enabled=True,
@@ -86,7 +86,7 @@ def produce(url: str, topic: str, source: Path | None, count: int) -> None:
 
 def consume(url: str, topic: str, source: Path | None, count: int, subscription: str, kind: str) -> None:
     """Receive until everything has come, or nothing comes any more; two consumers if the subscription is a shared one."""
-    client = _client(url)
+    client = quiet_client(url)
     type_ = {"exclusive": pulsar.ConsumerType.Exclusive, "shared": pulsar.ConsumerType.Shared}[kind]
     consumers = [
         client.subscribe(
@@ -150,7 +150,7 @@ class _Check:
             return consumed.distinct == len(self._expected)
 
 
-def _client(url: str) -> Any:
+def quiet_client(url: str) -> Any:
     """A client whose log goes nowhere: standard output has the reports, and the demo reports what it kills."""
     return pulsar.Client(url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull))
 

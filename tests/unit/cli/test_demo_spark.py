@@ -1,4 +1,4 @@
-"""The demo's third act: what it counts as wrong, what it says where Spark is missing, and one run over a small topic."""
+"""The demo's third act: what it counts as wrong, what it says where Spark is missing, and its steps over a small topic."""
 
 import asyncio
 from collections import Counter
@@ -15,6 +15,7 @@ from rich.progress import Progress
 import daybook
 from daybook.cli import demo_spark, demo_topics
 from daybook.cli.demo import further_acts
+from daybook.cli.demo_compaction import CompactionResults, last_of_keys, run_compaction
 from daybook.cli.demo_input import messages
 from daybook.cli.demo_spark import SparkResults, count_by_key, spark_summary
 from daybook.cli.demo_stage import Stage
@@ -46,6 +47,29 @@ def test_messages_that_were_sent_again_are_no_fault_and_are_shown() -> None:
     assert "5, 3 of them stored twice" in shown(results)
 
 
+@pytest.mark.parametrize(
+    ("left", "wrong"),
+    [
+        ([("b", b"3"), ("a", b"2")], 0),
+        ([("a", b"2")], 1),
+        ([("a", b"1"), ("b", b"3")], 1),
+        ([("a", b"2"), ("a", b"2"), ("b", b"3")], 1),
+        ([("a", b"1"), ("a", b"2"), ("b", b"3")], 1),
+        ([("a", b"2"), ("b", b"3"), ("c", b"4")], 1),
+        ([], 2),
+    ],
+)
+def test_a_compaction_leaves_the_last_message_of_each_key_once_and_nothing_else(
+    left: list[tuple[str, bytes]], wrong: int
+) -> None:
+    compaction = CompactionResults({"a": b"2", "b": b"3"}, 3, left)
+    assert compaction.wrong == wrong
+    results = SparkResults({}, {}, compaction=compaction)
+    assert results.is_good is not bool(wrong)
+    assert ("THE COMPACTION DIFFERS" in shown(results)) is bool(wrong)
+    assert f"of 3 messages a reader receives {len(left)}, for 2 keys" in shown(results)
+
+
 def test_without_spark_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(demo_topics, "run_topics", lambda *_: TopicResults(0, consumed={}))
     monkeypatch.setattr(demo_topics, "topic_summary", lambda _: None)
@@ -61,7 +85,7 @@ def test_without_spark_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.integration
 @pytest.mark.timeout(900)
-async def test_spark_counts_lines_once_and_misses_what_is_missing(
+async def test_spark_compacts_counts_lines_once_and_misses_what_is_missing(
     client: daybook.Client,
     pulsar_client: pulsar.Client,
     cluster: LocalCluster,
@@ -88,6 +112,13 @@ async def test_spark_counts_lines_once_and_misses_what_is_missing(
     assert found == {"one": LINES // 2, "two": LINES // 2 - 1}
     assert stored == LINES + 2
     assert SparkResults(expected, found, stored).differing == 1
+
+    compaction = await asyncio.to_thread(
+        run_compaction, spark, cluster, TopicName.parse(topic), last_of_keys(source, LINES)
+    )
+    assert compaction.read == LINES + 2
+    assert sorted(compaction.left) == [("one", sent[2][1]), ("two", sent[-2][1])]
+    assert compaction.wrong == 2, "what was sent last is not what the input has last"
 
 
 def shown(results: SparkResults) -> str:
