@@ -17,6 +17,9 @@ from bench.broker.report import conditions
 from bench.sides import run_client
 from bench.spark.costs import java_of, worker_peaks_mib
 from bench.spark.data import Recorded, options_of, record, write_ledgers
+from bench.spark.job_rows import compaction_rows, retention_row
+from bench.spark.jobs import TASKS as JOB_TASKS
+from bench.spark.jobs import measure_compaction, measure_retention
 from bench.spark.report import Memory, write_report
 from bench.spark.tables import read_all, session, table, write_parquet
 from bench.spark.workloads import SOURCES, TASKS, Row, Workload, memory_sizes, workloads
@@ -53,11 +56,24 @@ def main(
                 work.name: work.rows / _read_plain(cluster, each.ledgers) for work, each in recorded.items()
             }
             rows = [
-                row for tasks in TASKS for row in _measure(cluster, scratch, recorded, tasks, rounds, console)
+                row
+                for tasks in TASKS
+                if recorded
+                for row in _measure(cluster, scratch, recorded, tasks, rounds, console)
             ]
             rows.sort(key=lambda row: list(recorded).index(row.workload))
-            memory = [_memory(cluster, scratch, size) for size in memory_sizes(scale)]
-    write_report(rows, plain, memory, out, scale, before, console)
+            memory = [_memory(cluster, scratch, size) for size in memory_sizes(scale) if recorded]
+            compactions = [
+                measure_compaction(cluster, scratch, row, rounds, console)
+                for row in compaction_rows(scale, JOB_TASKS)
+                if only in row.name
+            ]
+            retentions = [
+                measure_retention(cluster, scratch, row, rounds, console)
+                for row in [retention_row(scale, JOB_TASKS)]
+                if only in "retention"
+            ]
+    write_report(rows, plain, memory, [*compactions, *retentions], out, scale, before, console)
 
 
 def _measure(

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from bench.broker.report import conditions
 from bench.interpreter import python_build
+from bench.spark.job_rows import AIM, CompactionRow, RetentionRow
 from bench.spark.workloads import PLAIN, SOURCES, Row
 
 
@@ -31,6 +32,7 @@ def write_report(
     rows: Sequence[Row],
     plain: Mapping[str, float],
     memory: Sequence[Memory],
+    jobs: Sequence[CompactionRow | RetentionRow],
     directory: Path,
     scale: float,
     before: Mapping[str, Any],
@@ -48,11 +50,15 @@ def write_report(
         "machine after": conditions(),
         "rows": [_record(row, plain) for row in rows],
         "memory of a worker": [asdict(each) for each in memory],
+        "compaction": [each.record() for each in jobs if isinstance(each, CompactionRow)],
+        "retention": [each.record() for each in jobs if isinstance(each, RetentionRow)],
     }
     (directory / "spark.json").write_text(json.dumps(record, indent=2) + "\n")
     console.print(_rates(rows, plain))
     console.print(_cpu(rows))
     console.print(_memory(memory))
+    console.print(_compaction([each for each in jobs if isinstance(each, CompactionRow)]))
+    console.print(_retention([each for each in jobs if isinstance(each, RetentionRow)]))
     console.print(f"{python_build()}; before: {before}, after: {record['machine after']}")
     console.print(f"written: {directory / 'spark.json'}")
 
@@ -106,4 +112,33 @@ def _memory(memory: Sequence[Memory]) -> Table:
         table.add_column(name, justify="right")
     for each in memory:
         table.add_row(f"{each.ledger_mib:,.0f}", f"{each.peak_mib:,.0f}", f"{each.own_mib:,.0f}")
+    return table
+
+
+def _compaction(rows: Sequence[CompactionRow]) -> Table:
+    table = Table(title="Compaction of topics: messages a second, and CPU for a message, µs")
+    for name in ("messages", "keys", "tasks", "data source", "compaction", "÷ data source", "aim", "met"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("CPU")
+    table.add_column("a worker's peak and own, MiB", justify="right")
+    for row in rows:
+        rates = [f"{row.rows_per_s(runs):,.0f}" for runs in (row.reads, row.jobs)]
+        cpu = ", ".join(f"{who} {used:.1f}" for who, used in row.cpu_us(row.jobs).items())
+        table.add_row(
+            *(f"{row.messages:,}", f"{row.keys:,}", str(row.tasks), *rates),
+            *(f"{row.part_of_source:.2f}", f"≥ {AIM:.2f}", "yes" if row.is_met else "[red]no[/]", cpu),
+            f"{row.peak_mib:,.0f}, {row.own_mib:,.0f}",
+        )
+    return table
+
+
+def _retention(rows: Sequence[RetentionRow]) -> Table:
+    table = Table(title="Retention reads metadata and no rows: ledgers a second")
+    for name in ("topics", "ledgers", "tasks", "judged", "trimmed by owners"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(
+            *(f"{row.topics:,}", f"{row.ledgers:,}", str(row.tasks)),
+            *(f"{row.judged_per_s:,.0f}", f"{row.trimmed_per_s:,.0f}"),
+        )
     return table

@@ -2,9 +2,10 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from daybook_spark.session import local_session
 from pyspark.sql import DataFrame, SparkSession
@@ -13,6 +14,8 @@ from bench.spark.costs import Costs, java_of
 from bench.spark.data import Recorded
 from bench.spark.null_source import NullSource
 from bench.spark.workloads import NULL, OURS, PARQUET, Run
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -49,7 +52,12 @@ def _parquet(recorded: Recorded) -> str:
 
 def read_all(frame: DataFrame, bookies: Sequence[int]) -> Run:
     """Read every row once."""
+    return timed(lambda: frame.write.format("noop").mode("overwrite").save(), bookies)[1]
+
+
+def timed(work: Callable[[], T], bookies: Sequence[int]) -> tuple[T, Run]:
+    """What `work` returns, and what it took."""
     costs = Costs(java_of(os.getpid()), bookies)
     begin = time.perf_counter()
-    frame.write.format("noop").mode("overwrite").save()
-    return Run(time.perf_counter() - begin, costs.since())
+    done = work()
+    return done, Run(time.perf_counter() - begin, costs.since())
