@@ -86,15 +86,25 @@ def encode_batch(metadata: MessageMetadata, messages: Iterable[BatchMessage]) ->
 
     Raises BatchError for no messages, and for more bytes than a message may have.
     """
+    return batch_of(metadata, map(encode_message, messages))
+
+
+def encode_message(message: BatchMessage) -> bytes:
+    """A message as a batch has it."""
+    record = SingleMessageMetadata()
+    record.CopyFrom(message.metadata)
+    record.payload_size = len(message.payload)
+    encoded = record.SerializeToString()
+    return b"".join((_SIZE.pack(len(encoded)), encoded, message.payload))
+
+
+def batch_of(metadata: MessageMetadata, messages: Iterable[Buffer]) -> bytes:
+    """As `encode_batch`, of messages that are encoded."""
     parts: list[Buffer] = []
     count = size_bytes = 0
-    for single, payload in messages:
-        record = SingleMessageMetadata()
-        record.CopyFrom(single)
-        record.payload_size = len(payload)
-        encoded = record.SerializeToString()
-        parts += (_SIZE.pack(len(encoded)), encoded, payload)
-        size_bytes += _SIZE.size + len(encoded) + len(payload)
+    for part in messages:
+        parts.append(part)
+        size_bytes += len(part)
         count += 1
         if size_bytes > MESSAGE_BYTES_MAX:
             msg = f"the first {count} messages of a batch have {size_bytes} bytes: at most {MESSAGE_BYTES_MAX} are allowed; split it"

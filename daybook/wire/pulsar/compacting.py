@@ -9,14 +9,14 @@ nowhere. A batch with a compression that the caller cannot undo is an error inst
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from daybook.core.format.frame import Buffer
 from daybook.core.topics.acks import bits_of
 from daybook.core.topics.compaction.keys import KeyedEntry, KeyedMessage
 from daybook.core.topics.compaction.record import encode_compacted
 from daybook.core.topics.ledger_list import Position
-from daybook.wire.pulsar.batches import BatchMessage, encode_batch, is_batch, unpack_batch
+from daybook.wire.pulsar.batches import BatchMessage, batch_of, encode_message, is_batch, unpack_batch
 from daybook.wire.pulsar.chunks import chunk_of
 from daybook.wire.pulsar.entries import Entry, decode_metadata, split_entry, without_broker_metadata
 from daybook.wire.pulsar.errors import BatchError, EntryError
@@ -27,6 +27,8 @@ Uncompress: TypeAlias = Callable[[MessageMetadata, Buffer], Buffer]
 compression that it does not know."""
 
 _REMOVED = BatchMessage(SingleMessageMetadata(payload_size=0, compacted_out=True), b"")
+REMOVED: Final = encode_message(_REMOVED)
+"""What is left in a batch of a message that does not stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,6 @@ class OpenedEntry:
     data: Buffer
     batch: tuple[MessageMetadata, tuple[BatchMessage, ...]] | None = None
     """Its messages, if it is a batch that can be read."""
-    broker_metadata: Buffer = b""
-    """What a broker put before it, as it is stored."""
 
     def without(self, kept: Sequence[bool]) -> Buffer:
         """The entry with those messages of its batch that are `kept`, at least one; the others are there without payload.
@@ -49,14 +49,19 @@ class OpenedEntry:
             return self.data
         metadata, messages = self.batch
         left = [
-            message if stays else _REMOVED
+            encode_message(message) if stays else REMOVED
             for message, stays in zip(messages, kept, strict=True)  # indexes are part of messages' ids
         ]
-        try:
-            made = encode_batch(metadata, left)
-        except BatchError:
-            return self.data
-        return b"".join((self.broker_metadata, made))
+        return with_messages(self.data, metadata, left)
+
+
+def with_messages(data: Buffer, metadata: MessageMetadata, messages: Sequence[Buffer]) -> Buffer:
+    """A batch with other messages, each as `encode_message` makes it; as it is where they would not fit without compression."""
+    try:
+        made = batch_of(metadata, messages)
+    except BatchError:
+        return data
+    return b"".join((_broker_metadata(data), made))
 
 
 def compacted_entry(entry: OpenedEntry, kept: Sequence[bool]) -> bytes | None:
@@ -88,8 +93,11 @@ def open_entry(
             for index, (single, _) in enumerate(messages)
         ),
     )
-    broker_metadata = memoryview(data)[: len(data) - len(without_broker_metadata(data))]
-    return OpenedEntry(keyed, data, (metadata, messages), broker_metadata)
+    return OpenedEntry(keyed, data, (metadata, messages))
+
+
+def _broker_metadata(data: Buffer) -> memoryview:
+    return memoryview(data)[: len(data) - len(without_broker_metadata(data))]
 
 
 def _single(position: Position, data: Buffer, metadata: MessageMetadata, entry: Entry) -> KeyedEntry:

@@ -4,7 +4,9 @@ A batch that is compressed is decompressed by the codecs that pyarrow brings, so
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
+from daybook.core.format.frame import Buffer
 from daybook.core.topics.compaction.record import decode_compacted
 from daybook.core.topics.ledger_list import Position
 from daybook.wire.pulsar.compacting import OpenedEntry, open_entry
@@ -14,13 +16,26 @@ from daybook_spark.read.entries import read_range
 from daybook_spark.rows.compression import uncompressed
 
 
-def opened_entries(where: Where, part: Part) -> Iterator[OpenedEntry]:
+class StoredEntry(NamedTuple):
+    """An entry of the topic."""
+
+    position: Position
+    data: Buffer
+    left: tuple[int, ...] = ()
+    """What a former compaction left of its batch, in words; nothing where it removed nothing."""
+
+    def opened(self) -> OpenedEntry:
+        """Its messages. Raises CompactionError."""
+        return open_entry(self.position, self.data, uncompressed, left=self.left)
+
+
+def stored_entries(where: Where, part: Part) -> Iterator[StoredEntry]:
     """Each entry once, in the topic's order. Raises CompactionError, and as `read_range`."""
     for entries, is_compacted in part.runs:
         for run in read_range(where, entries):
             for entry in run:
                 if is_compacted:
                     stored = decode_compacted(entry.data)
-                    yield open_entry(stored.position, stored.data, uncompressed, left=stored.left)
+                    yield StoredEntry(stored.position, stored.data, stored.left)
                 else:
-                    yield open_entry(Position(entries.ledger_id, entry.entry_id), entry.data, uncompressed)
+                    yield StoredEntry(Position(entries.ledger_id, entry.entry_id), entry.data)

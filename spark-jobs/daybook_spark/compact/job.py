@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import daybook
@@ -27,9 +27,10 @@ from daybook.core.topics.ledger_list import Compaction
 from daybook.core.topics.name import TopicName
 from daybook_spark.access import open_client
 from daybook_spark.asking import NOT_NOW, ask_owner
-from daybook_spark.compact.entries import opened_entries
+from daybook_spark.compact.columns import key_batches
+from daybook_spark.compact.entries import stored_entries
 from daybook_spark.compact.kept import MessagePlace
-from daybook_spark.compact.places import ROWS, places_that_stay, row_batches, rows_of
+from daybook_spark.compact.places import ROWS, places_that_stay
 from daybook_spark.compact.plan import JobPlan, plan_topic
 from daybook_spark.compact.writing import WRITTEN, PartWriter, Written
 from daybook_spark.options import PARTITION_BYTES, Where
@@ -112,12 +113,22 @@ def compact_topic(
     with tasks_progress(spark, on_progress):
         rows = _read(spark, where, plan).persist(StorageLevel.DISK_ONLY)
         try:
-            keyed, chunks = rows.agg(f.count("*"), f.count("chunk")).collect()[0]
+            keyed, chunks, keyless = rows.agg(
+                f.sum("messages"), f.count("chunk"), _keyless_parts()
+            ).collect()[0]
             places = places_that_stay(rows, keeps_keyless=plan.keeps_keyless, has_chunks=chunks > 0)
             if asked.dry_run or admin is None:
                 kept = places.distinct().count()
-                return Compacted(plan.entries, plan.size_bytes, keyed, kept)
-            writer = PartWriter(where, str(name), job.job_id, plan.quorum, plan.pool, plan.keeps_keyless)
+                return Compacted(plan.entries, plan.size_bytes, keyed or 0, kept)
+            writer = PartWriter(
+                where,
+                str(name),
+                job.job_id,
+                plan.quorum,
+                plan.pool,
+                plan.keeps_keyless,
+                frozenset(keyless),
+            )
             try:
                 written = _write(spark, places, plan, writer)
             except BaseException:
@@ -137,7 +148,7 @@ def compact_topic(
     return Compacted(
         plan.entries,
         plan.size_bytes,
-        keyed,
+        keyed or 0,
         sum(each.keyed_kept for each in written),
         len(named),
         sum(each.entries for each in named),
@@ -155,8 +166,7 @@ def _read(spark: SparkSession, where: Where, plan: JobPlan) -> DataFrame:
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                entries = opened_entries(where, parts[number])
-                yield from row_batches(row for entry in entries for row in rows_of(number, entry.keyed))
+                yield from key_batches(number, stored_entries(where, parts[number]))
 
     return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read, ROWS)
 
@@ -181,6 +191,11 @@ def _write(spark: SparkSession, places: DataFrame, plan: JobPlan, writer: PartWr
     by_part = every.unionByName(places).repartitionById(len(parts), f.col("part"))
     in_order = by_part.sortWithinPartitions("part", "ledger", "entry", "index")
     return sorted(Written(*row) for row in in_order.mapInArrow(write, WRITTEN).collect())
+
+
+def _keyless_parts() -> Column:
+    """The parts of which a row says that not every message has a key."""
+    return f.collect_set(f.when(f.col("key").isNull() & f.col("chunk").isNull(), f.col("part")))
 
 
 def _places(rows: Iterable[tuple[int, int, int, int]]) -> Iterator[MessagePlace]:

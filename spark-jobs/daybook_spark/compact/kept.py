@@ -32,7 +32,10 @@ class KeptPlaces:
 
     def kept(self, entry: KeyedEntry) -> tuple[bool, ...]:
         """For each message of the entry whether it stays; () for an entry that cannot be judged and stays whole."""
-        indexes = self._indexes_of(entry.position)
+        return self.judge(entry, self.indexes_of(entry.position))
+
+    def judge(self, entry: KeyedEntry, indexes: set[int]) -> tuple[bool, ...]:
+        """As `kept`, where the places of the entry were asked for before. Raises CompactionError."""
         if entry.chunk is not None:
             return (0 in indexes,)
         kept = tuple(
@@ -48,7 +51,8 @@ class KeptPlaces:
         if self._next is not None:
             raise _differs(f"there is no entry {self._next.ledger_id}:{self._next.entry_id}")
 
-    def _indexes_of(self, position: Position) -> set[int]:
+    def indexes_of(self, position: Position) -> set[int]:
+        """Which messages of the next entry have places that stay. Raises CompactionError."""
         found: set[int] = set()
         while self._next is not None and self._next[:2] <= position:
             if self._next[:2] < position:

@@ -7,7 +7,7 @@ A message in chunks has several entries and one fate, decided at the place of it
 row as well. Most topics have none, and are spared the joins. The rules are those of daybook/core/topics/compaction/keys.py.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,10 +18,11 @@ from daybook.core.topics.compaction.keys import KeyedEntry
 
 ROWS_MAX: Final = 8192
 """Of a batch that is given to Spark."""
-ROWS: Final = "part int, ledger long, entry long, index int, key string, is_empty boolean, chunk binary, is_last boolean"
-"""A message with a key, or a chunk of any message: `chunk` names the message, and is null for what is no chunk."""
+ROWS: Final = "part int, ledger long, entry long, index int, key string, is_empty boolean, chunk binary, is_last boolean, messages long"
+"""A message with a key, which is the last one of `messages`, or a chunk of any message: `chunk` names the message, and is null for what is no
+chunk. A row with neither says that not every message of the part has a key."""
 
-_ARROW: Final = pa.schema(
+ARROW: Final = pa.schema(
     [
         ("part", pa.int32()),
         ("ledger", pa.int64()),
@@ -31,10 +32,11 @@ _ARROW: Final = pa.schema(
         ("is_empty", pa.bool_()),
         ("chunk", pa.binary()),
         ("is_last", pa.bool_()),
+        ("messages", pa.int64()),
     ]
 )
 
-Row = tuple[int, int, int, int, str | None, bool, bytes | None, bool]
+Row = tuple[int, int, int, int, str | None, bool, bytes | None, bool, int]
 
 
 def rows_of(part: int, entry: KeyedEntry) -> Iterator[Row]:
@@ -43,29 +45,23 @@ def rows_of(part: int, entry: KeyedEntry) -> Iterator[Row]:
     if entry.chunk is not None:
         (message,) = entry.messages
         assert message is not None, "a chunk is no batch, of which a part could have been removed"
-        yield part, ledger_id, entry_id, 0, message.key, message.is_empty, *entry.chunk
+        yield part, ledger_id, entry_id, 0, message.key, message.is_empty, *entry.chunk, 1
         return
     for index, message in enumerate(entry.messages):
         if message is not None and message.key is not None:
-            yield part, ledger_id, entry_id, index, message.key, message.is_empty, None, False
+            yield part, ledger_id, entry_id, index, message.key, message.is_empty, None, False, 1
 
 
-def row_batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
-    """The rows as Spark takes them."""
-    waiting: list[Row] = []
-    for row in rows:
-        waiting.append(row)
-        if len(waiting) >= ROWS_MAX:
-            yield _batch(waiting)
-            waiting = []
-    if waiting:
-        yield _batch(waiting)
+def keyless_row(part: int) -> Row:
+    """Says that not every message of a part has a key."""
+    return part, 0, 0, 0, None, False, None, False, 0
 
 
-def _batch(rows: list[Row]) -> pa.RecordBatch:
+def row_batch(rows: list[Row]) -> pa.RecordBatch:
+    """The rows, at least one, as Spark takes them."""
     columns: list[Any] = list(zip(*rows, strict=True))
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, _ARROW, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, ARROW, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=ARROW)
 
 
 def places_that_stay(rows: DataFrame, *, keeps_keyless: bool, has_chunks: bool) -> DataFrame:

@@ -22,7 +22,8 @@ from daybook.core.topics.ledger_list import NO_POSITION, CompactedLedger, Positi
 from daybook.core.topics.unnamed import made_by_compaction_job
 from daybook.wire.pulsar.compacting import compacted_entry
 from daybook_spark.access import open_client
-from daybook_spark.compact.entries import opened_entries
+from daybook_spark.compact.columns import batch_left
+from daybook_spark.compact.entries import stored_entries
 from daybook_spark.compact.kept import KeptPlaces, MessagePlace
 from daybook_spark.compact.plan import Part
 from daybook_spark.options import Where
@@ -68,6 +69,8 @@ class PartWriter:
     quorum: Quorum
     pool: str
     keeps_keyless: bool
+    keyless_parts: frozenset[int]
+    """Parts with messages without a key, or with entries that cannot be judged; of others nothing stays but what has a place."""
 
     def write(self, part: Part, places: Iterator[MessagePlace]) -> Written:
         """Write what stays of a part; `places` are those of its messages with keys that stay, in order.
@@ -93,10 +96,17 @@ class PartWriter:
         return Written(part.number, ledger.id, closed.last_entry + 1, closed.length, *through, kept.count)
 
     def _left(self, part: Part, kept: KeptPlaces) -> Iterator[tuple[Position, bytes]]:
-        for entry in opened_entries(self.where, part):
-            data = compacted_entry(entry, kept.kept(entry.keyed))
+        is_keyed = part.number not in self.keyless_parts
+        for entry in stored_entries(self.where, part):
+            indexes = kept.indexes_of(entry.position)
+            if is_keyed and not indexes:
+                continue
+            data = batch_left(entry, indexes) if is_keyed else None
+            if data is None:
+                opened = entry.opened()
+                data = compacted_entry(opened, kept.judge(opened.keyed, indexes))
             if data is not None:
-                yield entry.keyed.position, data
+                yield entry.position, data
         kept.finish()
 
     def _create(self, client: BlockingClient, part: Part) -> BlockingLedger:

@@ -30,10 +30,11 @@ from daybook_spark.rows.spans import (
 )
 
 _SIZE: Final = struct.Struct(">I")
-PROPERTIES, KEY, PAYLOAD_SIZE, EVENT_TIME, ORDERING_KEY, SEQUENCE_ID, NULL_VALUE, NULL_KEY = (
+PROPERTIES, KEY, PAYLOAD_SIZE, COMPACTED_OUT, EVENT_TIME, ORDERING_KEY, SEQUENCE_ID, NULL_VALUE, NULL_KEY = (
     1,
     2,
     3,
+    4,
     5,
     7,
     8,
@@ -45,7 +46,7 @@ _KINDS: Final = {
     PROPERTIES: BYTES,
     KEY: BYTES,
     PAYLOAD_SIZE: VARINT,
-    4: VARINT,
+    COMPACTED_OUT: VARINT,
     EVENT_TIME: VARINT,
     6: VARINT,
     ORDERING_KEY: BYTES,
@@ -144,6 +145,17 @@ class BatchColumns:
         index = np.repeat(np.arange(len(self._chains), dtype=np.int32), self._counts)
         return pa.array(values, kind).take(pa.array(index))
 
+    @property
+    def is_compacted_out(self) -> Bools:
+        """Which messages a compaction has removed."""
+        return self._singles.flags(COMPACTED_OUT)
+
+    @property
+    def is_empty(self) -> Bools:
+        """Which messages have no value, or an empty one."""
+        found: Bools = self._singles.flags(NULL_VALUE) | (self._ends == self._payload)
+        return found
+
     def column(self, name: str, kind: pa.DataType) -> pa.Array:
         """A column of messages."""
         of_name: Mapping[str, Callable[[pa.DataType], pa.Array]] = {
@@ -151,6 +163,7 @@ class BatchColumns:
             "event_time": self._event_time,
             "sequence_id": self._sequence_id,
             "key": self._key,
+            "key_as_it_is": self._key_as_it_is,
             "ordering_key": self._ordering_key,
             "properties": self._properties,
             "value": self._value,
@@ -181,6 +194,10 @@ class BatchColumns:
     def _key(self, kind: pa.DataType) -> pa.Array:
         has, starts, ends = self._singles.spans(KEY)
         return self._bytes(Spans(has & ~self._singles.flags(NULL_KEY), starts, ends), kind)
+
+    def _key_as_it_is(self, kind: pa.DataType) -> pa.Array:
+        """Also where the message says that it has none, as a compaction takes it."""
+        return self._bytes(self._singles.spans(KEY), kind)
 
     def _ordering_key(self, kind: pa.DataType) -> pa.Array:
         return self._bytes(self._singles.spans(ORDERING_KEY), kind)

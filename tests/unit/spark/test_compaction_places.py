@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from daybook_spark.compact.kept import KeptPlaces, MessagePlace
-from daybook_spark.compact.places import ROWS, places_that_stay, row_batches, rows_of
+from daybook_spark.compact.places import ROWS, places_that_stay, row_batch, rows_of
 from daybook_spark.compact.plan import Part, Run, parts_of
 from daybook_spark.plan.entry_range import EntryRange
 from hypothesis import given
@@ -111,7 +111,7 @@ def test_rule_41_spark_finds_the_places_that_the_core_finds(
     rows = [row for topic, entries in every.items() for entry in entries for row in rows_of(topic, entry)]
 
     def given_rows(_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from row_batches(rows)
+        yield row_batch(rows)
 
     frame = spark.range(0, 1, 1, 1).mapInArrow(given_rows, ROWS)
     stay = places_that_stay(frame, keeps_keyless=keeps_keyless, has_chunks=True)
