@@ -75,15 +75,17 @@ async def write_idle_topics(cluster: LocalCluster, topics: int, ledgers: int) ->
 
 
 async def _write_idle(client: daybook.Client, name: TopicName, ledgers: int) -> None:
-    listed, last = [], Position(-1, -1)
+    topics = TopicManager(client.store, client.layout)
+    current = await topics.create(name)
     for _ in range(ledgers):
         custom = made_by(str(name), "former owner")
         async with await client.create_ledger(custom_metadata=custom) as ledger:
             await ledger.append(b"x" * SIZE)
-        last = Position(ledger.id, 0)
         now_ms = unix_ms()
-        listed.append(ListedLedger(ledger.id, now_ms, entries=1, size_bytes=SIZE, closed_at_ms=now_ms))
-    topics = TopicManager(client.store, client.layout)
-    current = await topics.create(name)
-    names = LedgerList(ledgers=tuple(listed), last_confirmed=last, owner_token="former owner")
-    await topics.cas(name, current, names)
+        listed = ListedLedger(ledger.id, now_ms, entries=1, size_bytes=SIZE, closed_at_ms=now_ms)
+        grown = LedgerList(
+            ledgers=(*current.value.ledgers, listed),
+            last_confirmed=Position(ledger.id, 0),
+            owner_token="former owner",
+        )
+        current = await topics.cas(name, current, grown)

@@ -1,0 +1,108 @@
+"""Batches in a compaction as columns: the same rows and the same bytes as message by message."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from daybook_spark.compact import columns
+from daybook_spark.compact.columns import batch_left, key_batches
+from daybook_spark.compact.entries import StoredEntry
+from daybook_spark.compact.places import Row, rows_of
+
+from daybook.core.topics.ledger_list import Position
+from daybook.wire.pulsar.batches import BatchMessage, encode_batch
+from daybook.wire.pulsar.compacting import REMOVED, compacted_entry
+from daybook.wire.pulsar.entries import encode_broker_metadata, encode_entry
+from daybook.wire.pulsar.pulsar_pb2 import BrokerEntryMetadata, SingleMessageMetadata
+from tests.unit.wire.pulsar.kit import metadata
+
+PART = 3
+
+
+def message(rng: random.Random, *, is_keyed: bool) -> BatchMessage:
+    """A message with a key of a few, some of them deletions, some with more fields."""
+    single = SingleMessageMetadata(payload_size=0)
+    if is_keyed or rng.random() < 0.7:
+        single.partition_key = f"k{rng.randrange(9)}"
+    if rng.random() < 0.2:
+        single.null_value = True
+    if rng.random() < 0.2:
+        single.event_time = rng.randrange(1, 1 << 40)
+        single.properties.add(key="a", value="b")
+    if not is_keyed and rng.random() < 0.05:
+        single.compacted_out = True
+    return BatchMessage(single, rng.randbytes(rng.choice([0, 5, 200])))
+
+
+def topic(rng: random.Random, *, is_keyed: bool) -> list[StoredEntry]:
+    """Batches large and small, with and without a broker's metadata, single messages, and entries that nobody can read."""
+    found = []
+    for number in range(rng.randrange(1, 30)):
+        position = Position(7, number)
+        if rng.random() < 0.2:
+            single = metadata(partition_key=f"k{rng.randrange(9)}") if is_keyed else metadata()
+            found.append(StoredEntry(position, encode_entry(single, rng.randbytes(rng.choice([0, 9])))))
+            continue
+        batch = [message(rng, is_keyed=is_keyed) for _ in range(rng.choice([1, 2, 40]))]
+        data = encode_batch(metadata(), batch)
+        if rng.random() < 0.3:
+            data = encode_broker_metadata(BrokerEntryMetadata(index=number)) + data
+        if not is_keyed and rng.random() < 0.1:
+            data = encode_entry(metadata(num_messages_in_batch=3), b"no batch")
+        left = (1,) if not is_keyed and rng.random() < 0.1 else ()
+        found.append(StoredEntry(position, data, left))
+    return found
+
+
+def rows(entries: list[StoredEntry]) -> Iterator[Row]:
+    """What the columns give to Spark, as rows."""
+    for batch in key_batches(PART, entries):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+@pytest.mark.parametrize("is_keyed", [True, False])
+@pytest.mark.parametrize("window_rows", [1, 50, 100_000])
+@pytest.mark.parametrize("seed", range(8))
+def test_rule_41_columns_have_the_last_message_of_each_key_and_count_all(
+    monkeypatch: pytest.MonkeyPatch, is_keyed: bool, window_rows: int, seed: int
+) -> None:
+    monkeypatch.setattr(columns, "WINDOW_ROWS", window_rows)
+    entries = topic(random.Random(seed), is_keyed=is_keyed)
+    opened = [entry.opened().keyed for entry in entries]
+    one_by_one = [row for keyed in opened for row in rows_of(PART, keyed)]
+    found = list(rows(entries))
+    with_keys = [row for row in found if row[4] is not None]
+    assert {row[4]: row[:6] for row in sorted(with_keys)} == {row[4]: row[:6] for row in one_by_one}
+    assert {row[:6] for row in with_keys} <= {row[:6] for row in one_by_one}
+    assert sum(row[-1] for row in found) == len(one_by_one)
+    not_keyed = [
+        keyed
+        for keyed in opened
+        if not keyed.messages or any(each is not None and each.key is None for each in keyed.messages)
+    ]
+    assert any(row[4] is None for row in found) is bool(not_keyed)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rule_41_what_stays_of_a_batch_has_the_bytes_that_it_has_message_by_message(seed: int) -> None:
+    rng = random.Random(seed)
+    copied = 0
+    for entry in topic(rng, is_keyed=True):
+        opened = entry.opened()
+        count = len(opened.keyed.messages)
+        for indexes in ({0}, {count - 1}, set(range(count)), {n for n in range(count) if n % 3 == 0}):
+            found = batch_left(entry, indexes)
+            if found is not None:
+                copied += 1
+                assert found == compacted_entry(opened, [index in indexes for index in range(count)])
+        assert batch_left(entry, {count}) is None, "the places are not those of this entry"
+    assert copied
+
+
+def test_a_part_of_which_nothing_has_a_key_gives_one_row_that_says_so() -> None:
+    entry = StoredEntry(
+        Position(7, 0), encode_batch(metadata(), [BatchMessage(SingleMessageMetadata(payload_size=0), b"v")])
+    )
+    assert list(rows([entry])) == [(PART, 0, 0, 0, None, False, None, False, 0)]
+    assert not list(rows([]))
+    assert REMOVED.endswith(SingleMessageMetadata(payload_size=0, compacted_out=True).SerializeToString())
