@@ -93,7 +93,7 @@ bench-peer: bench-environment ## the same measurements beside Apache BookKeeper 
 bench-broker: bench-environment ## load our brokers, Apache Pulsar's and one that does nothing with pulsar-client: ARGS='--no-peer --rounds 1 …'
 	@$(BENCH)/bin/python -m bench.broker $(ARGS)
 
-bench-spark: bench-environment ## read ledgers and a topic with Spark, beside Parquet, a null source and plain Python: ARGS='--rounds 1 --scale 0.1 …'
+bench-spark: bench-environment ## read ledgers and a topic with Spark, beside Parquet, a null source and plain Python; compact topics, run a retention: ARGS='--rounds 1 --scale 0.1 …'
 	@$(BENCH)/bin/python -m bench.spark $(ARGS)
 
 rules: sync ## write the index of docs/protocol.md: where the code, the tests and the mutants of each rule are

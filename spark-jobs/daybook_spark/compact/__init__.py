@@ -7,8 +7,9 @@ in order, into one compacted ledger for each part of the topic. The owner then n
 In reading order:
 
     plan      what is read, in parts
-    entries   the entries of a part, opened
+    entries   the entries of a part
     places    the rows of the first pass, and which places stay
+    columns   batches as columns: the rows of a part, and what stays of a batch
     kept      the entries of the second pass beside the places that stay
     writing   what a task writes
     job       all of it, up to the owner's commit

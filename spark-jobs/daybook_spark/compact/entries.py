@@ -1,4 +1,4 @@
-"""The entries of a part in a task, opened by what the broker's own compaction opens them with.
+"""The entries of a part in a task, which are opened by what the broker's own compaction opens them with.
 
 A batch that is compressed is decompressed by the codecs that pyarrow brings, so a job compacts topics that a broker does not.
 """
