@@ -18,7 +18,11 @@ from structlog.typing import EventDict, Processor
 
 __all__ = ["LogFormat", "bind_contextvars", "bound_contextvars", "configure_logs", "get_logger"]
 
-QUIET: Final[Mapping[str, int]] = {"kazoo": logging.WARNING, "asyncio": logging.WARNING}
+QUIET: Final[Mapping[str, int]] = {
+    "kazoo": logging.WARNING,
+    "asyncio": logging.WARNING,
+    "py4j": logging.WARNING,
+}
 """Libraries that log too much at INFO."""
 
 _FIELDS: Final = "event_fields"

@@ -24,7 +24,7 @@ from tests.kubernetes.e2e.repairs import StepError
 from tests.kubernetes.e2e.steps import STEPS, Step
 from tests.kubernetes.e2e.traces import Traces, left_behind, traces
 from tests.kubernetes.e2e.world import CODE_FILE, NODES, World
-from tests.kubernetes.images.build import OF_A_CLUSTER, CannotBuildError, build, snapshot
+from tests.kubernetes.images.build import TARGETS, CannotBuildError, build, snapshot
 
 TAGS = ("e2e-1", "e2e-2")
 
@@ -91,7 +91,7 @@ def bring_up(cluster: NodeCluster, outcomes: list[Outcome], *, stale: bool) -> N
     with timed(outcomes, "build the images") as building, tempfile.TemporaryDirectory() as folder:
         tree = snapshot(Path(folder))
         code = digests(tree)
-        first = build(TAGS[0], OF_A_CLUSTER, tree=tree, stale=stale)
+        first = build(TAGS[0], TARGETS, tree=tree, stale=stale)
         second = build(TAGS[1], ("bookie",), tree=tree, stale=stale)
         images = [*first.values(), *second.values()]
         building.seen = "as they were built last" if stale else "of this tree"

@@ -25,7 +25,7 @@ def install_brokers(world: World) -> str:
     external = {"type": "NodePort", "listener": LISTENER, "host": address, "nodePort": NODE_PORT}
     flags = [word for key, value in external.items() for word in ("--set", f"broker.external.{key}={value}")]
     with world.stage("brokers"):
-        _upgrade(world, "--set", "broker.enabled=true", *flags)
+        upgrade(world, "--set", "broker.enabled=true", *flags)
     nodes = {world.node_of(f"{BROKER}-{number}") for number in range(BROKERS)}
     if len(nodes) != BROKERS:
         raise StepError(f"{BROKERS} brokers stand on {nodes}")
@@ -43,7 +43,7 @@ def install_brokers(world: World) -> str:
     )
 
 
-def _upgrade(world: World, *flags: str) -> None:
+def upgrade(world: World, *flags: str) -> None:
     """Change the release's values, and wait until everything is as they say."""
     chart = str(ROOT / "charts" / "daybook")
     world.helm(
@@ -85,7 +85,7 @@ def scale_brokers(world: World) -> str:
     assert world.topics is not None
     world.topics.ask("gap")
     for number in (3, 1, BROKERS):
-        _upgrade(world, "--set", f"broker.replicas={number}")
+        upgrade(world, "--set", f"broker.replicas={number}")
         world.until(f"{number} brokers run", partial(_are_there, world, number), TAKE_OVER_S)
         world.published()
     return f"2 → 3 → 1 → 2; at most {longest_gap(world):.1f} s without receipts"

@@ -4,8 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from tests.kubernetes.e2e.broker_steps import BROKERS, LISTENER, NODE_PORT, TAKE_OVER_S
 from tests.kubernetes.e2e.repairs import StepError
@@ -40,23 +39,31 @@ def plugin(world: World) -> str:
     """Every `kubectl daybook topic` command, on a topic that is in use."""
     assert world.topics is not None
     topic = world.topics.ask("topics")[0]
-    listed = {each["topic"]: each for each in _json(world, "list")}
+    listed = {each["topic"]: each for each in world.daybook_json("topic", "list")}
     if topic not in listed or listed[topic]["serving"] != "served":
         raise StepError(f"`topic list` has not {topic}: {listed}")
-    before = _json(world, "owner", topic)[0]
-    report = _json(world, "stats", topic)[topic]
+    before = world.daybook_json("topic", "owner", topic)[0]
+    report = world.daybook_json("topic", "stats", topic)[topic]
     if report["broker"]["broker"] != before["owner"] or not report["producers"]:
         raise StepError(f"`topic stats` says {report}, and `topic owner` {before}")
-    subscriptions = {each["name"] for each in _json(world, "backlog", topic)[topic]["subscriptions"]}
+    subscriptions = {
+        each["name"] for each in world.daybook_json("topic", "backlog", topic)[topic]["subscriptions"]
+    }
     if not {"exclusive", "failover"} <= subscriptions:
         raise StepError(f"`topic backlog` has the subscriptions {subscriptions}")
     (other,) = {f"{BROKER}-{number}" for number in range(BROKERS)} - {before["pod"]}
     world.topics.ask("gap")
     world.daybook("topic", "unload", topic, "--to", other)
-    world.until(f"{other} serves it", lambda: _json(world, "owner", topic)[0]["pod"] == other, TAKE_OVER_S)
+    world.until(
+        f"{other} serves it",
+        lambda: world.daybook_json("topic", "owner", topic)[0]["pod"] == other,
+        TAKE_OVER_S,
+    )
     world.published()
     gap_s = float(world.topics.ask("gap"))
-    steps = {each["step"]: each for each in _json(world, "explain", topic, codes=(0, 1))[0]["steps"]}
+    steps = {
+        each["step"]: each for each in world.daybook_json("topic", "explain", topic, codes=(0, 1))[0]["steps"]
+    }
     if any(steps[each]["verdict"] != "ok" for each in ("owner", "session", "fencing")):
         raise StepError(f"`topic explain` says {steps}")
     wrong = [f"{each['step']}: {each['what']}" for each in steps.values() if each["verdict"] == "wrong"]
@@ -64,7 +71,3 @@ def plugin(world: World) -> str:
         f"list, stats, backlog, owner, unload ({gap_s:.1f} s without receipts), explain ({'; '.join(wrong) or 'nothing wrong'}); "
         f"{len(listed)} topics"
     )
-
-
-def _json(world: World, *words: str, codes: Sequence[int] = (0,)) -> Any:
-    return json.loads(world.daybook("topic", *words, "--json", codes=codes))

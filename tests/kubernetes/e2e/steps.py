@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import yaml
@@ -23,7 +24,9 @@ from tests.kubernetes.e2e.fault_steps import (
     roll_zookeeper,
     stop_leader_node,
 )
+from tests.kubernetes.e2e.job_steps import spark_jobs
 from tests.kubernetes.e2e.repairs import StepError
+from tests.kubernetes.e2e.tutorial_step import type_tutorial
 from tests.kubernetes.e2e.world import NAMESPACE, POOL, RELEASE, NotYet, Object, World, now
 from tests.kubernetes.images.build import image_name
 from tests.paths import ROOT
@@ -72,18 +75,20 @@ class Step:
     under_load: bool = True
 
 
+def tutorial(world: World) -> str:
+    """docs/tutorial.md on an empty cluster, which is empty again afterwards."""
+    _volumes(world)
+    return type_tutorial(world, _values(world))
+
+
 def install(world: World) -> str:
     """The chart in a namespace that enforces restricted pod security: two operators, three ZooKeeper servers."""
-    world.cluster.create_volumes(12)
-    default = "storageclass.kubernetes.io/is-default-class=true"
-    world.kubectl("annotate", "storageclass", "local", "--overwrite", default)
+    _volumes(world)
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     head = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
     world.cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(head))
-    values = world.cluster.directory / "values.yaml"
-    values.write_text(yaml.safe_dump({**VALUES, "image": {**VALUES["image"], "tag": world.tags[0]}}))
     chart = str(ROOT / "charts" / "daybook")
-    words = ("-n", NAMESPACE, "-f", str(values), "--wait", "--timeout", "10m")
+    words = ("-n", NAMESPACE, "-f", str(_values(world)), "--wait", "--timeout", "10m")
     with world.stage("install"):
         world.helm("install", RELEASE, chart, *words)
     zones = {world.node_of(f"{RELEASE}-zookeeper-{n}") for n in range(3)}
@@ -92,6 +97,19 @@ def install(world: World) -> str:
     world.kubectl("rollout", "status", f"deployment/{RELEASE}-operator", "--timeout=300s")
     code = world.check_code(f"deployment/{RELEASE}-operator", "daybook", "daybook_operator")
     return f"2 operators ({code}), ZooKeeper in 3 zones"
+
+
+def _volumes(world: World) -> None:
+    world.cluster.create_volumes(12)
+    default = "storageclass.kubernetes.io/is-default-class=true"
+    world.kubectl("annotate", "storageclass", "local", "--overwrite", default)
+
+
+def _values(world: World) -> Path:
+    """The file of the chart's values for the images of this tree."""
+    values = world.cluster.directory / "values.yaml"
+    values.write_text(yaml.safe_dump({**VALUES, "image": {**VALUES["image"], "tag": world.tags[0]}}))
+    return values
 
 
 def quickstart(world: World) -> str:
@@ -244,6 +262,7 @@ def _states(world: World, pods: list[str]) -> set[str]:
 
 
 STEPS: Final = (
+    Step("tutorial", "docs/tutorial.md", tutorial, under_load=False),
     Step("install", "helm install", install, under_load=False),
     Step("quickstart", "quickstart.yaml", quickstart, under_load=False),
     Step("brokers", "add brokers", install_brokers, under_load=False),
@@ -268,4 +287,5 @@ STEPS: Final = (
     Step("plugin", "kubectl daybook topic", plugin),
     Step("outside", "a client outside the cluster", outside_client),
     Step("topics", "Topics with Retain and Delete", topic_resources),
+    Step("spark", "compaction, offload, retention", spark_jobs),
 )

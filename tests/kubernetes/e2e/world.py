@@ -59,7 +59,8 @@ class Companion:
                 stderr=log,
                 text=True,
             )
-        self._answer()
+        self.greeting = self._answer()
+        """What it said first."""
 
     def ask(self, command: str) -> Any:
         """Send a command; its answer. Raises StepError when the process has ended."""
@@ -156,6 +157,10 @@ class World:
         """Run `kubectl daybook` in the cluster's network. Raises StepError at an exit code that is not among `codes`."""
         command = str(Path(sys.executable).parent / "kubectl-daybook")
         return self._run(command, *words, "-n", NAMESPACE, codes=codes)
+
+    def daybook_json(self, *words: str, codes: Sequence[int] = (0,)) -> Any:
+        """What `kubectl daybook … --json` prints. Raises StepError."""
+        return json.loads(self.daybook(*words, "--json", codes=codes))
 
     def _run(self, *words: str, codes: Sequence[int] = (0,)) -> str:
         done = subprocess.run(

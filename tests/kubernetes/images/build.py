@@ -17,9 +17,8 @@ from typing import Final
 from tests.fixtures.package_index import find_uv, locked, user_cache
 from tests.paths import ROOT
 
-OF_A_CLUSTER: Final = ("bookie", "broker", "operator", "zookeeper")
+TARGETS: Final = ("bookie", "broker", "operator", "spark", "zookeeper")
 """What the chart and the operator start."""
-TARGETS: Final = (*OF_A_CLUSTER, "spark")
 SOURCES: Final = (
     "Dockerfile",
     "images",

@@ -161,6 +161,7 @@ def _spark_settings(pool: Manifest, spec: PoolSpec, defaults: PoolDefaults) -> d
         "spark.kubernetes.namespace": pool["metadata"]["namespace"],
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
     }
 
 
