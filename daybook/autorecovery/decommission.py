@@ -140,8 +140,8 @@ class Decommission:
             return  # it stays read-only for want of space
         async for bookies in self._cluster.directory.watch_bookies():
             now = bookies.get(self._bookie)
-            if now is None or now.writable is not read_only:
-                return
+            if now is None or now.writable is not read_only or now.boot_id != info.boot_id:
+                return  # another process was not told, and may have another disk
 
     async def _takes_new_ledgers(self) -> bool:
         """Whether a bookie that was away when the ledgers were listed has come back, so that they may name it since."""

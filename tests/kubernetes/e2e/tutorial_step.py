@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -42,14 +43,17 @@ def type_tutorial(world: World, values: Path) -> str:
             world.cluster.start(node)
             node = ""
         line = command.line.replace(REGISTRY, f"-f {values}").replace(CLIENT, str(client))
-        _type(world, line, command)
+        if command.part == COMES_BACK:  # the page says that it takes some time until all is well
+            world.until(command.line, partial(_type, world, line, command), COMMAND_S)
+        else:
+            _type(world, line, command)
         typed += 1
     _empty(world)
     return f"{typed} commands"
 
 
-def _type(world: World, line: str, command: Command) -> None:
-    """In a shell that finds kubectl, its plugin and Helm. Raises StepError if it fails, or prints something else than the page says."""
+def _type(world: World, line: str, command: Command) -> bool:
+    """Run it in a shell that finds kubectl, its plugin and Helm; True. Raises StepError if it fails, or prints something else than the page says."""
     environment = {**os.environ, **world.cluster.environment()}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     done = subprocess.run(
@@ -66,6 +70,7 @@ def _type(world: World, line: str, command: Command) -> None:
         raise StepError(
             f"`{command.line}` ended with {done.returncode}; it said\n{said}\nand the page\n{command.output}"
         )
+    return True
 
 
 def _node_that_dies(world: World) -> str:

@@ -96,6 +96,10 @@ REGRESSIONS: Final = {
     1203: Regression(
         "a fence that came after a deletion: the real cache keeps nothing of it, the simulator's copy of the cache kept the ledger"
     ),
+    6184871: Regression(
+        "a drain told a bookie to be read-only, whose name another process took over before it had registered so: the drain waited without end",
+        in_product=True,
+    ),
     6047057: Regression("the same as 6015002"),
     6163560: Regression(
         "a drain took a bookie that was away for a moment for read-only, so a writer named it after the listing; the simulated operator, who was told that it is drained, left it stopped with what it had",

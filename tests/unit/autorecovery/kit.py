@@ -258,10 +258,11 @@ class FakeCluster:
 
     # What a test does to the cluster.
 
-    async def register(self, *names: BookieId) -> None:
+    async def register(self, *names: BookieId, boot_id: str = "") -> None:
         """These bookies are there (again)."""
         for name in names:
-            info = BookieInfo(name, address=f"{name}:1", rack=self.racks.get(name, f"rack-{name}"))
+            rack = self.racks.get(name, f"rack-{name}")
+            info = BookieInfo(name, address=f"{name}:1", rack=rack, boot_id=boot_id)
             writable = self.fakes[name].writable
             path = LAYOUT.registration(name, writable=writable)
             await self.store.create(path, info_to_json(info), parents=True)

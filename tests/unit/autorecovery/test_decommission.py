@@ -69,7 +69,8 @@ async def test_a_bookie_that_comes_back_while_the_ledgers_are_listed_is_drained_
     as_told(cluster)
     await cluster.unregister("b1")
     decommission = Decommission(cluster, "b1")
-    list_ledgers, named = decommission.naming, []
+    list_ledgers = decommission.naming
+    named: list[int] = []
 
     async def naming() -> list[int]:
         found = await list_ledgers()
@@ -83,6 +84,27 @@ async def test_a_bookie_that_comes_back_while_the_ledgers_are_listed_is_drained_
     assert "b1" not in (await cluster.ledgers.read(named[0])).value.bookies()
     assert await cluster.is_whole(named[0])
     assert not cluster.fakes["b1"].writable
+
+
+async def test_a_process_that_takes_the_bookies_name_over_is_told_as_well(cluster: FakeCluster) -> None:
+    """The one that was told is gone before it has registered as read-only."""
+    told = asyncio.Event()
+
+    async def take_over() -> None:
+        await cluster.unregister("b1")
+        cluster.fakes["b1"].writable = True
+        await cluster.register("b1", boot_id="second")
+        as_told(cluster)
+        told.set()
+
+    moving: list[asyncio.Task[None]] = []
+    cluster.fakes["b1"].before_answer = lambda call: (
+        moving.append(asyncio.ensure_future(take_over())) if call == "set_read_only" and not moving else None
+    )
+    assert await drain(cluster, Decommission(cluster, "b1"))
+    assert told.is_set()
+    assert cluster.fakes["b1"].asked.count("set_read_only") == 2
+    assert not (await cluster.directory.bookies())["b1"].writable
 
 
 async def test_an_auditor_beside_it_keeps_the_tasks(cluster: FakeCluster) -> None:
