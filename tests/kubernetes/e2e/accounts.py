@@ -8,7 +8,6 @@ get. Each answer is one line of JSON; "" where it is as it should be.
 import json
 import sys
 import threading
-import time
 from collections.abc import Iterable
 from typing import Final
 
@@ -34,6 +33,7 @@ class Accounts:
         self._client = pulsar.Client(service_url, operation_timeout_seconds=OPERATION_S, logger=logger)
         self._sent: dict[str, list[int]] = {f"account-{number}": [] for number in range(KEYS)}
         self._followed: dict[str, list[int]] = {key: [] for key in self._sent}
+        self._received = threading.Condition()
         self._next = 0
         self._producer = self._client.create_producer(TOPIC, send_timeout_millis=0, block_if_queue_full=True)
         self._consumer = self._client.subscribe(
@@ -47,7 +47,9 @@ class Accounts:
                 message = self._consumer.receive(RECEIVE_MS)
             except pulsar.Timeout:
                 continue
-            self._followed[message.partition_key()].append(int(message.data()))
+            with self._received:
+                self._followed[message.partition_key()].append(int(message.data()))
+                self._received.notify()
             self._consumer.acknowledge(message)
 
     def write(self) -> str:
@@ -68,9 +70,8 @@ class Accounts:
 
     def followed(self) -> str:
         """Wait until the subscription has received as many messages as were sent; "" if each came once and in order."""
-        began = time.monotonic()
-        while sum(map(len, self._followed.values())) < self._next and time.monotonic() < began + FOLLOW_S:
-            time.sleep(RECEIVE_MS / 1_000)
+        with self._received:
+            self._received.wait_for(lambda: sum(map(len, self._followed.values())) >= self._next, FOLLOW_S)
         return _difference("the subscription", self._sent, self._followed)
 
     def all(self) -> str:
