@@ -9,4 +9,5 @@ In reading order:
     format   the columns of a file, and its limits
     writing  one ledger into one file
     reading  a file: any of its entries, and whether it is whole
+    rows     a ledger's messages as plain Parquet, beside its entries
 """

@@ -137,6 +137,21 @@ def delete_file(uri: str) -> None:
             raise
 
 
+def move_file(uri: str, to: str) -> None:
+    """Move a file to another place in its store, where it is whole at once; nothing happens if it does not exist. Raises OffloadError."""
+    filesystem, path = open_uri(uri)
+    from pyarrow import fs
+
+    try:
+        with store_errors(uri):
+            filesystem.move(path, open_uri(to).path)
+    except OffloadError:
+        with store_errors(uri):
+            info = filesystem.get_file_info(path)
+        if info.type is not fs.FileType.NotFound:
+            raise
+
+
 def make_folder(uri: str) -> None:
     """Make a folder of a local directory; S3 has none. Raises OffloadError."""
     filesystem, path = open_uri(uri)
