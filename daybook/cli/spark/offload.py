@@ -51,6 +51,13 @@ def offload(
     keep_hours: Annotated[
         float, typer.Option("--keep-hours", min=0, help="ledgers that were closed within this time stay")
     ] = 0.0,
+    rows: Annotated[
+        bool,
+        typer.Option(
+            "--rows",
+            help="also write the messages as plain rows, for any reader of Parquet; else where the topic's policy says so",
+        ),
+    ] = False,
     dry_run: DryRun = False,
     termination_log: TerminationLog = None,
     master: Master = "local[*]",
@@ -77,6 +84,7 @@ def offload(
                 None if lag is None else round(lag * MS_OF_AN_HOUR),
                 OffloadLimits(keep_mib * MIB, round(keep_hours * MS_OF_AN_HOUR)),
                 dry_run,
+                rows,
             )
             with progress("offload", "{task.completed} of {task.total} ledgers copied") as show:
                 summary = run_offload(spark, where, selection, settings, on_progress=show)

@@ -86,7 +86,7 @@ class OffloadTerms:
     """When the closed ledgers of a topic are copied, and to where. Raises PolicyError for what cannot be.
 
     `to` is a directory as a URI: `s3://bucket/path`, `file:///path`. `lag_ms`: for so long the replicas on bookies stay behind it.
-    `with_rows`: the messages as plain rows beside the entries.
+    `with_rows`: jobs also write the messages as plain rows, in a file beside that of the entries.
     """
 
     timing: Timing

@@ -38,20 +38,21 @@ async def parts_of(client: daybook.Client, options: ReadOptions) -> list[TopicPa
         name = TopicName.parse(text)
         record = await partitions.read(name)
         if record is None:
-            found[name] = _part(name)
+            found[name] = part_of(name)
             continue
         each = (partition(name, index) for index in range(record.value.partitions))
-        found |= {part: _part(part) for part in each}
+        found |= {part: part_of(part) for part in each}
     for text in options.namespaces:
         tenant, has_namespace, namespace = text.partition("/")
         if not has_namespace:
             msg = f"option namespace = {text!r}: use tenant/namespace, as in public/default"
             raise OptionError(msg)
-        found |= {name: _part(name) for name in await topics.topics(tenant, namespace)}
+        found |= {name: part_of(name) for name in await topics.topics(tenant, namespace)}
     return list(found.values())
 
 
-def _part(name: TopicName) -> TopicPart:
+def part_of(name: TopicName) -> TopicPart:
+    """A stored topic by its name."""
     whole = partition_of(name)
     return TopicPart(name, str(name)) if whole is None else TopicPart(name, str(whole[0]), whole[1])
 

@@ -80,7 +80,16 @@ def default_schema(options: Mapping[str, str]) -> StructType:
         has_ledgers=bool(given.keys() & {"ledger", "manifest"}),
         is_permissive=given.get("mode") == "permissive",
     )
-    return StructType([StructField(name, kind) for name, kind in found.items()])
+    return _struct(found)
+
+
+def permissive_schema() -> pa.Schema:
+    """All columns of a topic in mode permissive, as Arrow has them."""
+    return arrow_schema(_struct(columns_of(has_ledgers=False, is_permissive=True)))
+
+
+def _struct(columns: Mapping[str, DataType]) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
 
 
 def check_schema(schema: StructType, options: ReadOptions) -> None:

@@ -20,6 +20,7 @@ from daybook.core.topics.ledger_list import ListedLedger
 from daybook.core.topics.name import TopicName
 from daybook.local.cluster import LocalCluster
 from daybook.metadata.job_results import JobResults
+from daybook.metadata.partitions import PartitionManager
 from daybook.metadata.topics import TopicManager
 from tests.fixtures.brokers import Brokers
 from tests.fixtures.spark import where
@@ -134,3 +135,53 @@ async def test_rule_70_closed_ledgers_go_into_files_and_consumers_and_queries_re
     since = query.option("startTime", str(round(middle.timestamp() * 1000)))
     later = await asyncio.to_thread(lambda: since.load().collect())
     assert [row.value for row in later] == [row.value for row in read if row.publish_time >= middle]
+
+
+async def test_plain_spark_reads_the_rows_as_the_data_source_returns_them(
+    cluster: LocalCluster,
+    brokers: Brokers,
+    pulsar_client: pulsar.Client,
+    client: daybook.Client,
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
+    whole = new_topic()
+    topic = f"{whole}-partition-1"
+    await PartitionManager(client.store, client.layout).create(TopicName.parse(whole), 2)
+
+    def send_batches() -> pulsar.MessageId:
+        producer = pulsar_client.create_producer(
+            topic, compression_type=pulsar.CompressionType.ZLib, batching_max_messages=40
+        )
+        for number in range(100):
+            producer.send_async(
+                b"%d" % number * 50,
+                lambda *_: None,
+                partition_key=f"key {number % 7}",
+                properties={"number": str(number)} if number % 2 else None,
+                event_timestamp=number or None,
+            )
+        producer.flush()
+        producer.close()
+        return send(pulsar_client, topic, [b"", b"alone"])
+
+    pulsar_client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest).close()
+    for _ in range(2):
+        last = await asyncio.to_thread(send_batches)
+        await readable(client, topic, last)
+        await asyncio.to_thread(close_ledger, brokers, topic)
+    query = spark.read.format("daybook").options(**where(cluster), topic=topic, mode="permissive").load()
+    there = ("--topic", topic, "--to", f"file://{tmp_path}/cold", "--rows")
+    code, shown, _ = await asyncio.to_thread(run, cluster, *there)
+    assert (code, shown["figures"]["rowsWritten"]) == (0, 204), shown
+
+    places = {each.offload.place for each in await rows(client, topic) if each.offload}
+    (folder,) = tmp_path.joinpath("cold").rglob("rows")
+    assert {each.name for each in folder.glob("*.parquet")} == {Path(place).name for place in places}
+    plain = spark.read.parquet(f"file://{folder}")
+    assert plain.schema == query.schema
+    expected = await asyncio.to_thread(query.collect)
+    found = await asyncio.to_thread(plain.collect)
+    assert sorted(found, key=lambda row: (row.ledger_id, row.entry_id, row.batch_index or 0)) == expected
+    assert {(row.topic, row.partition) for row in expected} == {(whole, 1)}
+    assert len(expected) == 204
