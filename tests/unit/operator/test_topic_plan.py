@@ -296,7 +296,7 @@ def test_what_nothing_carries_out_yet_is_a_condition_and_the_rest_holds() -> Non
     assert condition(decision)["status"] == "True"
     said = condition(decision, "Unsupported")
     assert (said["status"], said["reason"]) == ("True", "NotCarriedOut")
-    assert "spec.deduplication, spec.offload.rows, spec.segment" in said["message"]
+    assert "carry out spec.deduplication, spec.segment." in said["message"]
     assert condition(decide(created(), NOW_MS), "Unsupported")["status"] == "False"
 
 

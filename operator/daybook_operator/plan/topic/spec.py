@@ -108,7 +108,6 @@ class TopicSpec(SpecPart):
         """The fields that are set and that nothing carries out in this release."""
         found = {
             "deduplication": self.deduplication,
-            "offload.rows": self.offload is not None and self.offload.rows,
             "segment": self.segment != SegmentSpec(),
         }
         return tuple(f"spec.{name}" for name, is_set in found.items() if is_set)
