@@ -1,7 +1,8 @@
 """What a task of an offload does: it copies a ledger into a file, reads the file back, and compares the two (rule 70).
 
-With rows, the task writes these while the entries pass by, and reads them back as well. Each attempt has files of its own, so that one which Spark has given up, and which still writes, damages nothing. What goes wrong with a
-ledger is its result, so that it holds up no other ledger. An attempt that is killed leaves its files, which a later run deletes.
+With rows, the task writes these while the entries pass by, and reads them back as well. Each attempt has files of its own, so that one
+which Spark has given up, and which still writes, damages nothing. What goes wrong with a ledger is its result, so that it holds up no
+other ledger. An attempt that is killed leaves its files, which a later run deletes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
