@@ -16,6 +16,7 @@ from daybook.core.topics.compaction.commit import CompactionCommit
 from daybook.core.topics.ledger_list import ListedLedger
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.offload.changes import WrittenFile
+from daybook.core.topics.offload.restore import RestoredLedger
 from daybook.metadata.brokers import BrokerInfo
 
 TOPICS_PATH: Final = "/daybook/v1/topics"
@@ -102,6 +103,28 @@ def commit_offload(
     ]
     body = {"job": job, "ledgers": ledgers, "replicasForMs": lag_ms}
     admin.ask_any("POST", topic_path(name, "offload"), body)
+
+
+def commit_restore(
+    admin: BrokerAdmin, name: TopicName, job: str, restored: Iterable[RestoredLedger], *, lag_ms: int
+) -> None:
+    """Ask the owner to name copies of ledgers in place of their files, which stay `lag_ms` longer; the same request twice is one.
+
+    Raises AdminError: 409 if a ledger has changed, 412 if the owner does not find the copy that the job says it wrote, 503 if it cannot
+    read it now.
+    """
+    ledgers = [
+        {
+            "ledgerId": each.ledger.ledger_id,
+            "entries": each.ledger.entries,
+            "size": each.ledger.size_bytes,
+            "place": each.place,
+            "crc": each.crc,
+            "storedAs": each.stored_as,
+        }
+        for each in restored
+    ]
+    admin.ask_any("POST", topic_path(name, "restore"), {"job": job, "ledgers": ledgers, "fileForMs": lag_ms})
 
 
 def topic_path(name: TopicName, action: str = "") -> str:

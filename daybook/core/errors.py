@@ -184,6 +184,10 @@ class CompactionError(DaybookError):
     """A topic cannot be compacted, or what a compaction wrote cannot be read. The topic itself is as it was."""
 
 
+class RestoreError(DaybookError):
+    """An offloaded ledger is not restored: what a job wrote is no copy of it. Its file is as it was."""
+
+
 class PolicyError(DaybookError, ValueError):
     """A setting of a topic or a namespace that is not possible, or not together with the others. Nothing was set."""
 

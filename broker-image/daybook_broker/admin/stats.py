@@ -106,6 +106,7 @@ def internal_stats(topic: Topic, ledger_list: LedgerList) -> dict[str, Any]:
             "entries": ledger.entries,
             "size": ledger.size_bytes,
             "offloaded": ledger.offload is not None,
+            **({} if ledger.stored_as is None else {"storedAs": ledger.stored_as}),
             "underReplicated": ledger.under_replicated,
             "createdAtMs": ledger.created_at_ms,
             "closedAtMs": ledger.closed_at_ms,

@@ -1,4 +1,4 @@
-"""The check of what a compaction job wrote, before the owner names it (rule 41).
+"""The check of what a job wrote, a compaction or copies of ledgers that were offloaded, before the owner names it (rule 41, rule 72).
 
 Readers trust the list: a ledger that is open could still change, one of another topic would show its messages here, one with a password
 would be closed to the owner itself, and entries out of order would be skipped by the search for a position. A ledger that is too old may be
@@ -8,15 +8,17 @@ deleted at any time by whoever collects what killed jobs left behind.
 from typing import Final, NoReturn, Protocol
 
 from daybook.client.preconditions import check_password
-from daybook.core.errors import CompactionError, DaybookError, UnauthorizedError
+from daybook.client.reader import Reader
+from daybook.core.errors import CompactionError, DaybookError, RestoreError, UnauthorizedError
 from daybook.core.ledger.metadata import TOPIC_KEY, LedgerMetadata
 from daybook.core.topics.compaction.commit import CompactionCommit
 from daybook.core.topics.ledger_list import NO_POSITION, CompactedLedger, LedgerList
 from daybook.core.topics.name import TopicName
-from daybook.core.topics.unnamed import COMMIT_AGE_MS_MAX, COMPACTION_KEY, JOB_KEY
+from daybook.core.topics.offload.restore import LedgersRestored
+from daybook.core.topics.unnamed import COMMIT_AGE_MS_MAX, COMPACTION_KEY, JOB_KEY, RESTORED_KEY
 from daybook.runtime.clock import unix_ms
 from daybook_broker.topics.compacted_reads import CompactedReads
-from daybook_broker.topics.ledger_reads import LedgerGoneError
+from daybook_broker.topics.ledger_reads import LedgerGoneError, ReadDelayedError
 from daybook_broker.topics.services import TopicServices
 
 LEDGERS_AT_ONCE: Final = 200
@@ -45,7 +47,9 @@ async def check_written(topic: CommittingTopic, commit: CompactionCommit) -> Non
         for ledger, found in zip(part, each_found, strict=True):
             if isinstance(found, DaybookError):
                 _refuse(ledger, str(found))
-            why = _why_refused(found.value, ledger, topic.name, commit.job)
+            why = _why_refused(found.value, ledger.entries, ledger.size_bytes, topic.name, commit.job)
+            if not why and COMPACTION_KEY not in found.value.custom_metadata:
+                why = "its metadata does not say that it was written to compact a topic"
             if why:
                 _refuse(ledger, why)
     reads = CompactedReads(str(topic.name), topic.services.reads, lambda: topic.ledger_list)
@@ -63,18 +67,45 @@ async def check_written(topic: CommittingTopic, commit: CompactionCommit) -> Non
         before = ledger.through
 
 
-def _why_refused(metadata: LedgerMetadata, ledger: CompactedLedger, topic: TopicName, job: str) -> str:
+async def check_copies(topic: CommittingTopic, restored: LedgersRestored) -> None:
+    """Raise RestoreError unless the copies are closed, of these ledgers of the topic, the job's, and as large as the list says.
+
+    Raises ReadDelayedError where this broker cannot read them, MetadataUnavailableError.
+    """
+    client = topic.services.client
+    copies = [each for each in restored.ledgers if each.stored_as is not None]
+    ids = [each.stored_as for each in copies if each.stored_as is not None]
+    for each, found in zip(copies, await client.ledgers.read_each(ids, sync=True), strict=True):
+        ledger_id, entries, size_bytes = each.ledger
+        what = f"the copy of ledger {ledger_id} in ledger {each.stored_as} is not named"
+        if isinstance(found, DaybookError):
+            why = str(found)
+        elif found.value.custom_metadata.get(RESTORED_KEY) != str(ledger_id).encode():
+            why = "its metadata does not say that it is a copy of that ledger"
+        else:
+            why = _why_refused(found.value, entries, size_bytes, topic.name, restored.job)
+        if why or isinstance(found, DaybookError):
+            msg = f"{what}: {why}; run the job again"
+            raise RestoreError(msg)
+        reader = Reader(found.value, client)
+        try:
+            for entry_id in (0, entries - 1):
+                await reader.read_batch(entry_id, entry_id)
+        except DaybookError as error:
+            msg = (
+                f"{what} yet, because this broker cannot read it ({error}): ask again once its bookies answer"
+            )
+            raise ReadDelayedError(msg) from error
+
+
+def _why_refused(metadata: LedgerMetadata, entries: int, size_bytes: int, topic: TopicName, job: str) -> str:
     marks = metadata.custom_metadata
     if not metadata.is_closed:
         return f"it is {metadata.state.value}"
-    if (metadata.last_entry + 1, metadata.length) != (ledger.entries, ledger.size_bytes):
-        return f"it has {metadata.last_entry + 1} entries and {metadata.length} bytes, and the job says {ledger.entries} and {ledger.size_bytes}"
-    if (
-        COMPACTION_KEY not in marks
-        or marks.get(TOPIC_KEY) != str(topic).encode()
-        or marks.get(JOB_KEY) != job.encode()
-    ):
-        return f"its metadata does not say that job {job} wrote it to compact this topic"
+    if (metadata.last_entry + 1, metadata.length) != (entries, size_bytes):
+        return f"it has {metadata.last_entry + 1} entries and {metadata.length} bytes, and the job says {entries} and {size_bytes}"
+    if marks.get(TOPIC_KEY) != str(topic).encode() or marks.get(JOB_KEY) != job.encode():
+        return f"its metadata does not say that job {job} wrote it for this topic"
     if unix_ms() - metadata.created_at_ms > COMMIT_AGE_MS_MAX:
         return f"it was begun more than {COMMIT_AGE_MS_MAX // 3_600_000} hours ago: ledgers of jobs are collected after that time; use more tasks"
     try:

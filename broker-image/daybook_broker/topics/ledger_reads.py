@@ -4,7 +4,7 @@ A ledger that this broker writes is read through its handle, which knows its end
 a bookie for anything but entries. A read that nobody waits for only begins while there is room for it; one that a consumer waits
 for takes its turn (`ReadAhead` has the bound).
 
-A ledger whose replicas are gone is read from its file (rule 70).
+A ledger whose replicas are gone is read from its file (rule 70), and one that was restored after that from its copy (rule 72).
 
 Two errors leave this module. Either the ledger is gone, because it was trimmed or its topic deleted: what follows it can be read. Or
 its entries cannot be read now: they can later, and nothing is skipped.
@@ -23,7 +23,7 @@ from daybook.client.reader import Reader
 from daybook.core.errors import DaybookError, NoSuchLedgerError
 from daybook.core.format.frame import Entry
 from daybook.core.ids import EntryId, LedgerId
-from daybook.core.topics.offload.record import Offload
+from daybook.core.topics.offload.record import Offload, Restored
 from daybook.offload.errors import OffloadError
 from daybook.wire.pulsar.message_count import count_messages
 from daybook_broker.metrics import Totals
@@ -42,8 +42,8 @@ READ_AHEAD_BYTES: Final = 64 * 1024 * 1024
 READERS_MAX: Final = 1_000
 """Readers that are kept; each has the metadata of its ledger."""
 
-OwnHandles = Callable[[LedgerId], Ledger | Offload | None]
-"""The handle of a ledger that this broker writes, or the file of one without replicas; None for any other."""
+OwnHandles = Callable[[LedgerId], Ledger | Offload | Restored | None]
+"""The handle of a ledger that this broker writes, the file of one without replicas, or the copy of one that was restored; None for any other."""
 
 
 class LedgerGoneError(DaybookError):
@@ -179,7 +179,7 @@ class LedgerReads:
             return await self._read_once(run, own)
         except DaybookError as error:
             self._readers.pop(run.ledger_id, None)
-            raise await self._explained(run.ledger_id, error) from error
+            raise await self._explained(run.ledger_id, error, own) from error
 
     async def _read_once(self, run: Run, own: OwnHandles) -> tuple[Entry, ...]:
         reader = await self._reader(run.ledger_id, own)
@@ -194,6 +194,9 @@ class LedgerReads:
                 reader = await self._open(ledger_id)
             elif isinstance(found, Offload):
                 reader = OffloadedReader(self.files, found.place, ledger_id, found.entries)
+            elif isinstance(found, Restored):
+                assert found.stored_as is not None, "a copy is another ledger"
+                reader = await self._open(found.stored_as)
             else:
                 reader = found.reader()
             self._readers[ledger_id] = reader
@@ -210,9 +213,12 @@ class LedgerReads:
             return Reader(found.value, self._client)
         return await self._client.open_ledger(ledger_id, recover=False)
 
-    async def _explained(self, ledger_id: LedgerId, error: DaybookError) -> DaybookError:
+    async def _explained(self, ledger_id: LedgerId, error: DaybookError, own: OwnHandles) -> DaybookError:
         if isinstance(error, OffloadError):
             msg = f"ledger {ledger_id} is offloaded, and cannot be read from its file: {error}"
+            return ReadDelayedError(msg)
+        if isinstance(found := own(ledger_id), Restored):  # the ledger itself has been gone for long
+            msg = f"ledger {ledger_id} was restored, and its copy in ledger {found.stored_as} cannot be read now ({error}): its entries are delivered once its bookies answer"
             return ReadDelayedError(msg)
         try:
             await self._client.ledgers.read(ledger_id)

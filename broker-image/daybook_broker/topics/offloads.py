@@ -1,7 +1,8 @@
-"""The owner's part in the offload of its topic: it names the files that jobs wrote, and gives replicas up (rule 70).
+"""The owner's part in the offload of its topic: it names the files that jobs wrote, gives replicas up (rule 70), and names restored ledgers.
 
 The owner reads a file itself before it names it, and again before the file becomes the only copy. So a broker that lacks PyArrow, the
-credentials or the way to the store says so while the bookies still have everything.
+credentials or the way to the store says so while the bookies still have everything. It needs neither to name the copy of a ledger on bookies in
+place of its file (rule 72): that also is a way out for such a broker.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,6 +11,7 @@ from typing import Protocol
 from daybook.core.errors import PlanOutdatedError
 from daybook.core.ids import LedgerId
 from daybook.core.topics.ledger_list import LedgerList
+from daybook.core.topics.name import TopicName
 from daybook.core.topics.offload.changes import (
     OffloadBegun,
     OffloadChange,
@@ -18,12 +20,15 @@ from daybook.core.topics.offload.changes import (
     check_files,
 )
 from daybook.core.topics.offload.plan import replicas_due
-from daybook.core.topics.offload.record import Offload
+from daybook.core.topics.offload.record import Offload, Restored
+from daybook.core.topics.offload.restore import LedgersRestored, check_restored
 from daybook.offload.errors import OffloadError
 from daybook.offload.writing import WrittenEntries
 from daybook.runtime.clock import unix_ms
 from daybook.runtime.logs import get_logger
+from daybook_broker.topics.committed import check_copies
 from daybook_broker.topics.offloaded_files import OffloadedFiles
+from daybook_broker.topics.services import TopicServices
 
 log = get_logger(__name__)
 
@@ -31,9 +36,9 @@ log = get_logger(__name__)
 class OffloadedTopic(Protocol):
     """The part of a topic that offload needs."""
 
-    @property
-    def ledger_list(self) -> LedgerList:
-        """The list as it is now."""
+    name: TopicName
+    services: TopicServices
+    ledger_list: LedgerList
 
     async def change_list(self, change: OffloadChange, is_done: Callable[[], bool]) -> None:
         """Make a change of the list; return once `is_done`, which may raise. Raises NotReadyError."""
@@ -42,18 +47,20 @@ class OffloadedTopic(Protocol):
 class TopicOffloads:
     """Of one topic on its owner."""
 
-    def __init__(self, name: str, topic: OffloadedTopic, files: OffloadedFiles) -> None:
+    def __init__(self, topic: OffloadedTopic, files: OffloadedFiles) -> None:
         """`files` are those of the broker."""
-        self._name = name
+        self._name = str(topic.name)
         self._topic = topic
         self._files = files
 
-    def file_of(self, ledger_id: LedgerId) -> Offload | None:
-        """The file of a ledger that bookies do not have any more."""
-        for ledger in self._topic.ledger_list.ledgers:
-            if ledger.ledger_id == ledger_id:
-                return None if ledger.has_replicas else ledger.offload
-        return None
+    def elsewhere(self, ledger_id: LedgerId) -> Offload | Restored | None:
+        """The file of a ledger that bookies do not have any more, or the copy that they have in its place."""
+        row = self._topic.ledger_list.row(ledger_id)
+        if row is None:
+            return None
+        if not row.has_replicas:
+            return row.offload
+        return None if row.stored_as is None else row.restored
 
     async def begin(self, job: str) -> None:
         """A run of a job begins: the list names files of no other one. Raises PlanOutdatedError if another one follows at once."""
@@ -76,6 +83,16 @@ class TopicOffloads:
             contents = WrittenEntries(file.size_bytes, file.ledger.entries, file.crc)
             await self._files.check(file.place, file.ledger.ledger_id, contents)
         await self._topic.change_list(written, lambda: check_files(self._topic.ledger_list, written))
+
+    async def restore(self, restored: LedgersRestored) -> None:
+        """Name the copies of a run in place of the files (rule 72).
+
+        Raises PlanOutdatedError, LedgersNeededError, RestoreError for what is no copy, ReadDelayedError, NotReadyError.
+        """
+        if check_restored(self._topic.ledger_list, restored):
+            return
+        await check_copies(self._topic, restored)
+        await self._topic.change_list(restored, lambda: check_restored(self._topic.ledger_list, restored))
 
     async def give_replicas_up(self) -> None:
         """Delete the replicas of ledgers whose lag is over and whose files are whole; what is not stays, and is reported.

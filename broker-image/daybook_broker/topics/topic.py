@@ -20,7 +20,7 @@ from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import Compaction, LedgerList, ListState, Position
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.offload.changes import OffloadChange
-from daybook.core.topics.offload.record import Offload
+from daybook.core.topics.offload.record import Offload, Restored
 from daybook.core.topics.phases import Phase
 from daybook.core.topics.policy import LedgerTerms, ledger_terms, placeable
 from daybook.core.topics.trim_plan import PlannedLedger, check_plan
@@ -83,8 +83,8 @@ class Topic:
         )
         self.publishing = Publishing(services, self._ledgers)
         self.publish = self.publishing.publish
-        self.offloads = TopicOffloads(str(name), self, services.reads.files)
-        self.reads = TopicReads(services.reads, self.extent, self._beside_bookies)
+        self.offloads = TopicOffloads(self, services.reads.files)
+        self.reads = TopicReads(services.reads, self.extent, self._elsewhere)
         self.compaction = TopicCompaction(self)
         self.subscriptions = Subscriptions(
             str(name),
@@ -108,10 +108,10 @@ class Topic:
         """The ledger's writer, if the topic writes it."""
         return self._ledgers.handle(ledger_id)
 
-    def _beside_bookies(self, ledger_id: LedgerId) -> Ledger | Offload | None:
-        """Where a ledger is read, if not from the bookies by its metadata."""
+    def _elsewhere(self, ledger_id: LedgerId) -> Ledger | Offload | Restored | None:
+        """Where a ledger is read, if not from the bookies by its own metadata."""
         handle = self.handle(ledger_id)
-        return self.offloads.file_of(ledger_id) if handle is None else handle
+        return self.offloads.elsewhere(ledger_id) if handle is None else handle
 
     def _cursor(
         self, subscription: str, initial: CursorRecord | None, on_ended: Callable[[DaybookError], None]
@@ -344,7 +344,7 @@ class Topic:
             case Published():
                 self._acknowledged(result)
             case ListKnown():
-                self._forget_trimmed(result.ledger_list)
+                self._forget_moved(result.ledger_list)
                 self.ledger_list = result.ledger_list
                 self.extent.update(result.ledger_list)
                 self._news.spread()
@@ -368,8 +368,14 @@ class Topic:
         self.services.reads.cache.add(ledger_id, first, [(publish[4], publish[3]) for publish in published])
         self.subscriptions.wake()
 
-    def _forget_trimmed(self, ledger_list: LedgerList) -> None:
-        gone = self.ledger_list.named_ids - ledger_list.named_ids
+    def _forget_moved(self, ledger_list: LedgerList) -> None:
+        """Ledgers that were trimmed, or are read elsewhere from now on, and compacted ones that others have replaced."""
+        before, now = (
+            {(row.ledger_id, row.replicas_id if row.has_replicas else None) for row in each.ledgers}
+            for each in (self.ledger_list, ledger_list)
+        )
+        gone = [ledger_id for ledger_id, _ in before - now]
+        gone += self.ledger_list.compacted_ids - ledger_list.compacted_ids
         if gone:
             self.reads.forget(gone)
 

@@ -14,7 +14,7 @@ from daybook.core.events import CasAnswered, MetadataUnreadable
 from daybook.core.format.frame import Buffer
 from daybook.core.ids import EntryId, LedgerId
 from daybook.core.topics.ledger_list import Compaction, LedgerList, Position
-from daybook.core.topics.offload.changes import OffloadBegun, OffloadsWritten, ReplicasUnneeded
+from daybook.core.topics.offload.changes import OffloadChange
 from daybook.core.topics.trimming import Retention
 
 # Events.
@@ -127,14 +127,7 @@ class HandleFailed:
 
 
 OwnerOrder: TypeAlias = (
-    TrimRequested
-    | CompactionWritten
-    | OffloadBegun
-    | OffloadsWritten
-    | ReplicasUnneeded
-    | RollRequested
-    | TerminateRequested
-    | UnloadRequested
+    TrimRequested | CompactionWritten | OffloadChange | RollRequested | TerminateRequested | UnloadRequested
 )
 """What an owner is to do when the phase allows it."""
 

@@ -9,8 +9,9 @@ Ledgers are written one after the other. Only the last one may be open, and its 
 takes ledgers from the front. `last_confirmed` outlives them: positions of a topic only rise, also when it is empty.
 
 Beside them the list names what a compaction wrote, and the horizon up to which that stands for the topic (rule 41), and the files of
-ledgers that were offloaded (rule 70). Releases before offload would take a ledger without replicas for one that was trimmed, and skip it. So a
-list that has one is stored in a later format, which they refuse.
+ledgers that were offloaded (rule 70). Releases before offload would take a ledger without replicas for one that was trimmed, and skip it; so would
+those before restore with a ledger whose entries another one has (rule 72). So a list with such a ledger is stored in a later format, which
+they refuse.
 """
 
 import json
@@ -23,11 +24,13 @@ from typing import Any, Final, NamedTuple, Self
 from daybook.core.errors import MetadataError
 from daybook.core.format.stored_record import read_record
 from daybook.core.ids import MAX_ID, EntryId, LedgerId, check_integer, check_ledger_id
-from daybook.core.topics.offload.record import Offload, offload_of, why_illegal
+from daybook.core.topics.offload.record import Kept, Offload, Restored, offload_of, restored_of, why_illegal
 
 FORMAT_VERSION: Final = 1
 FORMAT_WITHOUT_REPLICAS: Final = 2
 """Of a list with a ledger whose file is the only copy."""
+FORMAT_WITH_COPIES: Final = 3
+"""Of a list with a ledger whose entries another one has, since it was restored."""
 
 
 class Position(NamedTuple):
@@ -98,6 +101,8 @@ class ListedLedger:
     first_published_at_ms: int | None = None
     last_published_at_ms: int | None = None
     offload: Offload | None = None
+    restored: Restored | None = None
+    """Set where jobs have brought the ledger back from its file, until its replicas are given up once more."""
     under_replicated: bool = False
     follows: Position | None = None
     """The topic's last entry before the ledger, NO_POSITION before its first one: what was trimmed in front of the ledger ended
@@ -118,6 +123,21 @@ class ListedLedger:
     def has_replicas(self) -> bool:
         """Whether the bookies have it; otherwise its file is the only copy (rule 70)."""
         return self.offload is None or not self.offload.replicas_gone
+
+    @property
+    def stored_as(self) -> LedgerId | None:
+        """The ledger that has its entries, if that is another one: a copy, made when it was restored (rule 72)."""
+        return None if self.restored is None else self.restored.stored_as
+
+    @property
+    def replicas_id(self) -> LedgerId:
+        """The ledger that bookies have the entries in, while `has_replicas`."""
+        return self.ledger_id if self.stored_as is None else self.stored_as
+
+    @property
+    def kept(self) -> Kept:
+        """Where its entries are."""
+        return Kept(self.offload, self.stored_as)
 
     @property
     def last_position(self) -> Position:
@@ -196,8 +216,16 @@ class LedgerList:
                 _refuse(
                     f"ledger {ledger.ledger_id} has {ledger.entries} entries, and its file {ledger.offload.entries}"
                 )
+        self._check_copies([ledger for ledger in self.ledgers if ledger.stored_as is not None])
         if self.compaction is not None:
             self._check_compaction(self.compaction)
+
+    def _check_copies(self, copied: list[ListedLedger]) -> None:
+        if copied and len(self.ids | self.replicated_ids) < len(self.ledgers) + len(copied):
+            _refuse("the copy of a ledger is that of another one, or one of the topic's own ledgers")
+        for ledger in copied:
+            if ledger.is_open or not ledger.has_replicas:
+                _refuse(f"ledger {ledger.ledger_id} has a copy, and is open, or lies in its file alone")
 
     def _check_compaction(self, compaction: Compaction) -> None:
         """The open ledger may have more entries than the list knows, and any of them may be the horizon."""
@@ -206,8 +234,8 @@ class LedgerList:
             end = max(end, Position(self.ledgers[-1].ledger_id, MAX_ID))
         if compaction.horizon > end:
             _refuse(f"it ends at {end}, before the horizon {compaction.horizon}")
-        if not self.ids.isdisjoint(ledger.ledger_id for ledger in compaction.ledgers):
-            _refuse("a compacted ledger is one of the topic's own")
+        if not (self.ids | self.replicated_ids).isdisjoint(self.compacted_ids):
+            _refuse("a compacted ledger is one of the topic's own, or the copy of one")
 
     @property
     def ids(self) -> frozenset[LedgerId]:
@@ -221,10 +249,18 @@ class LedgerList:
         return frozenset(ledger.ledger_id for ledger in compacted)
 
     @property
+    def replicated_ids(self) -> frozenset[LedgerId]:
+        """Of the ledgers that bookies have messages in: a copy in place of the ledger that it was made of, and none whose file is the only copy."""
+        return frozenset(ledger.replicas_id for ledger in self.ledgers if ledger.has_replicas)
+
+    @property
     def named_ids(self) -> frozenset[LedgerId]:
-        """Of all ledgers that bookies have for the topic: none of them is deleted. One whose file is the only copy is not among them."""
-        replicated = frozenset(ledger.ledger_id for ledger in self.ledgers if ledger.has_replicas)
-        return replicated | self.compacted_ids
+        """Of all ledgers that bookies have for the topic: none of them is deleted."""
+        return self.replicated_ids | self.compacted_ids
+
+    def row(self, ledger_id: LedgerId) -> ListedLedger | None:
+        """What the list says of one of the topic's own ledgers; None if it has no such ledger."""
+        return next((ledger for ledger in self.ledgers if ledger.ledger_id == ledger_id), None)
 
     @property
     def newest(self) -> LedgerId:
@@ -235,9 +271,7 @@ class LedgerList:
         """The record as it is stored; unknown fields that were read are written back."""
         record: dict[str, Any] = {
             **self.unknown_fields,
-            "formatVersion": FORMAT_VERSION
-            if all(ledger.has_replicas for ledger in self.ledgers)
-            else FORMAT_WITHOUT_REPLICAS,
+            "formatVersion": self._format_version(),
             "state": self.state.value,
             "lastConfirmedEntry": str(self.last_confirmed),
             "ledgers": [_ledger_record(ledger) for ledger in self.ledgers],
@@ -250,11 +284,18 @@ class LedgerList:
             record["offloadJob"] = self.offload_job
         return json.dumps(record, separators=(",", ":")).encode()
 
+    def _format_version(self) -> int:
+        """The oldest one whose readers find all entries."""
+        if any(ledger.stored_as is not None for ledger in self.ledgers):
+            return FORMAT_WITH_COPIES
+        is_replicated = all(ledger.has_replicas for ledger in self.ledgers)
+        return FORMAT_VERSION if is_replicated else FORMAT_WITHOUT_REPLICAS
+
     @classmethod
     def from_json(cls, data: bytes) -> Self:
         """Read a stored record. Raises MetadataError for anything that `to_json` of a known version cannot make."""
         return read_record(
-            data, "topic's list", FORMAT_WITHOUT_REPLICAS, cls._from_record, oldest_version=FORMAT_VERSION
+            data, "topic's list", FORMAT_WITH_COPIES, cls._from_record, oldest_version=FORMAT_VERSION
         )
 
     @classmethod
@@ -301,9 +342,9 @@ def _why_illegal(old: LedgerList, new: LedgerList) -> str | None:
             was.closed_at_ms,
         ):
             return f"ledger {ledger.ledger_id} is closed, and a close is final (rule 11)"
-        if why := why_illegal(was.offload, ledger.offload):
+        if why := why_illegal(was.kept, ledger.kept):
             return f"ledger {ledger.ledger_id}: {why}"
-    if any(ledger.offload is not None for ledger in added):
+    if any(ledger.offload is not None or ledger.restored is not None for ledger in added):
         return "a ledger that is added was never offloaded"
     if old.compaction and new.compaction and new.compaction.horizon < old.compaction.horizon:
         return f"its horizon falls from {old.compaction.horizon} to {new.compaction.horizon}"
@@ -318,9 +359,11 @@ def _refuse(why: str) -> None:
 def _ledger_record(ledger: ListedLedger) -> dict[str, Any]:
     offload = {} if ledger.offload is None else {"offload": ledger.offload.to_record()}
     follows = {} if ledger.follows is None else {"follows": str(ledger.follows)}
+    restored = {} if ledger.restored is None else {"restored": ledger.restored.to_record()}
     return {
         **ledger.unknown_fields,
         **offload,
+        **restored,
         **follows,
         "ledgerId": ledger.ledger_id,
         "entries": ledger.entries,
@@ -339,12 +382,14 @@ def _ledger_of(item: dict[str, Any]) -> ListedLedger:
     offload = offload_of(item.pop("offload", None))
     if bool(item.pop("offloaded")) != (offload is not None):
         _refuse(f"ledger {ledger_id} is offloaded if it has a record of that, and only then")
+    restored = restored_of(item.pop("restored", None))
     follows = item.pop("follows", None)
     return ListedLedger(
         ledger_id=ledger_id,
         entries=check_integer(item.pop("entries")),
         size_bytes=check_integer(item.pop("size")),
         offload=offload,
+        restored=restored,
         under_replicated=bool(item.pop("underReplicated")),
         created_at_ms=check_integer(item.pop("createdAtMs")),
         closed_at_ms=_time(item.pop("closedAtMs")),

@@ -48,6 +48,7 @@ from daybook.core.topics.ledger_list import LedgerList, ListedLedger, ListState
 from daybook.core.topics.list_orders import ListOrders
 from daybook.core.topics.list_update import ListUpdate
 from daybook.core.topics.offload.changes import OffloadBegun, OffloadsWritten, ReplicasUnneeded
+from daybook.core.topics.offload.restore import LedgersRestored
 from daybook.core.topics.open_ledger import ManagedLedgerPolicy, OpenLedger
 from daybook.core.topics.pending import PendingPublishes
 from daybook.core.topics.phases import CHANGING, TRANSITIONS, Phase
@@ -132,7 +133,7 @@ class ManagedLedger:
                 | UnloadRequested()
             ):
                 self._ordered(event, out)
-            case OffloadBegun() | OffloadsWritten() | ReplicasUnneeded():
+            case OffloadBegun() | OffloadsWritten() | ReplicasUnneeded() | LedgersRestored():
                 self._ordered(event, out)
             case ListRead():
                 self._list_read(event, out)
@@ -365,8 +366,7 @@ class ManagedLedger:
     def _begin_change(self, out: list[ManagedLedgerEffect]) -> None:
         """Carry out an order; ledgers that the list gives up by it go after that (rule 41, rule 51, rule 70)."""
         assert self._update is not None
-        change = self._orders.begin(self._update.current, self._unix_ms)
-        if change is not None:
+        if (change := self._orders.begin(self._update.current, self._unix_ms)) is not None:
             self._propose(*change, out)
 
     # Ledgers

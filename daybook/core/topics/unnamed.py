@@ -10,9 +10,10 @@ its age proves nothing. Two things prove that it never will be:
 - It is a ledger of messages whose id is below the list's newest one: a list takes ledgers in the order of their ids.
 
 So the owner of the topic decides, with a list and cursors that it read after a `sync`; where the topic is gone, nothing can name the ledger.
-A compacted ledger is named by the list as well, but its id proves nothing: it may be named after newer ones were.
+A compacted ledger is named by the list as well, and so is the copy of a ledger that was offloaded (rule 72), but their ids prove nothing: they may
+be named after newer ones were.
 A ledger with any other key in its custom metadata serves a purpose that this module does not know, and stays; so does one that a job wrote
-(JOB_KEY), which its owner may be asked to name at any time (compaction/commit.py): its age decides, see COMMIT_AGE_MS_MAX. The grace is for what
+(JOB_KEY), which its owner may be asked to name at any time (compaction/commit.py, offload/restore.py): its age decides, see COMMIT_AGE_MS_MAX. The grace is for what
 nobody thought of.
 """
 
@@ -33,6 +34,8 @@ OWNER_KEY: Final = "daybook/owner"
 """The token of the owner that made a ledger for a topic."""
 COMPACTION_KEY: Final = "daybook/compaction"
 """In the custom metadata of a compacted ledger, beside the topic; its value has no meaning."""
+RESTORED_KEY: Final = "daybook/restored"
+"""In the custom metadata of the copy of a ledger that was offloaded, beside the topic: the id of that ledger."""
 
 JOB_KEY: Final = "spark-job"
 """In the custom metadata of a ledger that a job wrote: the id of that run."""
@@ -42,7 +45,7 @@ COMMIT_AGE_MS_MAX: Final = 12 * 3600 * 1000
 """An owner names no ledger of a job that is older. So whoever finds one that is twice as old, and that no list names, may delete it: both clocks
 would have to differ by hours for the owner to name it later."""
 
-_KEYS: Final = frozenset({TOPIC_KEY, SUBSCRIPTION_KEY, OWNER_KEY, POOL_KEY, COMPACTION_KEY})
+_KEYS: Final = frozenset({TOPIC_KEY, SUBSCRIPTION_KEY, OWNER_KEY, POOL_KEY, COMPACTION_KEY, RESTORED_KEY})
 
 
 def made_by_compaction(topic: str, owner_token: str, *, pool: str = "") -> dict[str, bytes]:
@@ -52,7 +55,18 @@ def made_by_compaction(topic: str, owner_token: str, *, pool: str = "") -> dict[
 
 def made_by_compaction_job(topic: str, job: str, task: str, *, pool: str = "") -> dict[str, bytes]:
     """The custom metadata of a compacted ledger that a task of a job writes; it stays in `pool`, if one is given."""
-    marks = {TOPIC_KEY: topic.encode(), COMPACTION_KEY: b"", JOB_KEY: job.encode(), TASK_KEY: task.encode()}
+    return {COMPACTION_KEY: b"", **_made_by_job(topic, job, task, pool)}
+
+
+def made_by_restore_job(
+    topic: str, ledger_id: LedgerId, job: str, task: str, *, pool: str = ""
+) -> dict[str, bytes]:
+    """The custom metadata of the copy of a ledger that a task of a job writes; it stays in `pool`, if one is given."""
+    return {RESTORED_KEY: str(ledger_id).encode(), **_made_by_job(topic, job, task, pool)}
+
+
+def _made_by_job(topic: str, job: str, task: str, pool: str) -> dict[str, bytes]:
+    marks = {TOPIC_KEY: topic.encode(), JOB_KEY: job.encode(), TASK_KEY: task.encode()}
     if pool:
         marks[POOL_KEY] = pool.encode()
     return marks
@@ -79,7 +93,7 @@ class TopicLedger:
     owner_token: str
     """Of the owner that made it; empty for an owner of an earlier release."""
     holds_messages: bool
-    """Whether producers' messages were written to it: no cursor's ledger, and no compacted one."""
+    """Whether producers' messages were written to it: no cursor's ledger, no compacted one, and no copy."""
     created_at_ms: int
 
     @classmethod
@@ -93,7 +107,7 @@ class TopicLedger:
             token = marks.get(OWNER_KEY, b"").decode()
         except (TopicNameError, UnicodeDecodeError):
             return None
-        holds_messages = SUBSCRIPTION_KEY not in marks and COMPACTION_KEY not in marks
+        holds_messages = marks.keys().isdisjoint((SUBSCRIPTION_KEY, COMPACTION_KEY, RESTORED_KEY))
         return cls(metadata.ledger_id, topic, token, holds_messages, created_at_ms=metadata.created_at_ms)
 
     def is_older(self, grace_ms: int, unix_ms: int) -> bool:

@@ -102,8 +102,8 @@ async def offload_topic(
 
 
 def _unnamed(listed: LedgerList | None, job: str, found: Mapping[str, str]) -> list[str]:
-    """The files of `found`, with those that they belong to, that no list names, and none will."""
-    unnamed = set(unnamed_files(listed, job, found.values()))
+    """The files of `found`, with those that they belong to, that no list names, and none will; of restored ledgers once their lag is over."""
+    unnamed = set(unnamed_files(listed, job, found.values(), unix_ms()))
     return sorted(place for place, entries in found.items() if entries in unnamed)
 
 
@@ -174,7 +174,7 @@ class _TopicRun:
 
     async def _copies(self, planned: Sequence[ListedLedger]) -> list[LedgerCopy]:
         """What tasks are asked for."""
-        found = await self.client.ledgers.read_each([each.ledger_id for each in planned], sync=True)
+        found = await self.client.ledgers.read_each([each.replicas_id for each in planned], sync=True)
         known = self.client.bookies()
         copies = []
         for row, each in zip(planned, found, strict=True):

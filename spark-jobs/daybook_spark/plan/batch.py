@@ -76,16 +76,17 @@ async def topic_ranges(
         for ledger_id, first, last in _ledgers_of(extent)
         if (span := bounds.of_ledger(ledger_id, first, last)) is not None
     }
-    in_files = {row.ledger_id: row for row in extent.ledger_list.ledgers if not row.has_replicas}
-    metadata = await metadata_of(client, [ledger_id for ledger_id in spans if ledger_id not in in_files])
+    rows = [row for row in extent.ledger_list.ledgers if row.ledger_id in spans]
+    metadata = await metadata_of(client, [row.replicas_id for row in rows if row.has_replicas])
     found = list[Range]()
-    for ledger_id, span in spans.items():
-        if ledger_id in in_files:
-            found += file_ranges(part, in_files[ledger_id], *span, range_bytes)
-            continue
-        found += ranges_of(
-            client, metadata[ledger_id], *span, range_bytes, topic=part.topic, partition=part.partition
-        )
+    for row in rows:
+        span = spans[row.ledger_id]
+        if row.has_replicas:
+            of_row = ranges_of(client, metadata[row.replicas_id], *span, range_bytes)
+            names = {"ledger_id": row.ledger_id, "topic": part.topic, "partition": part.partition}
+            found += (replace(each, **names) for each in of_row)
+        else:
+            found += file_ranges(part, row, *span, range_bytes)
     return found
 
 
@@ -115,13 +116,10 @@ def ranges_of(
     first: EntryId,
     last: EntryId,
     range_bytes: int,
-    *,
-    topic: str = "",
-    partition: int | None = None,
 ) -> Iterator[EntryRange]:
     """Entries first … last of a ledger, with what tasks need to read them."""
     stored = metadata.to_json()
     known = client.bookies()
     bookies = tuple(known[bookie] for bookie in sorted(metadata.bookies()) if bookie in known)
     for cut in cut_ledger(metadata, first, last, range_bytes):
-        yield EntryRange(metadata.ledger_id, *cut, stored, bookies, topic, partition)
+        yield EntryRange(metadata.ledger_id, *cut, stored, bookies)

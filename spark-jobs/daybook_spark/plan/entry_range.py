@@ -20,6 +20,7 @@ class EntryRange(InputPartition):
     """
 
     ledger_id: LedgerId
+    """As rows name it; the metadata is that of its copy if it was restored (rule 72)."""
     first: EntryId
     last: EntryId
     stored_metadata: bytes = field(repr=False)

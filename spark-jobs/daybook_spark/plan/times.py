@@ -37,11 +37,9 @@ class _Search:
         self._client = client
         self._extent = extent
         self._readers: dict[int, Reader] = {}
-        self._files = {
-            row.ledger_id: row.offload
-            for row in extent.ledger_list.ledgers
-            if row.offload and not row.has_replicas
-        }
+        rows = extent.ledger_list.ledgers
+        self._files = {row.ledger_id: row.offload for row in rows if row.offload and not row.has_replicas}
+        self._replicas = {row.ledger_id: row.replicas_id for row in rows}
 
     async def last_before(self, unix_ms: int) -> Position:
         """The last entry that was published before a time; the position just before the first one if there is none."""
@@ -68,7 +66,7 @@ class _Search:
     async def _of_bookies(self, position: Position) -> Entry:
         reader = self._readers.get(position.ledger_id)
         if reader is None:
-            metadata, last = await confirmed(self._client, position.ledger_id)
+            metadata, last = await confirmed(self._client, self._replicas[position.ledger_id])
             reader = Reader(metadata, self._client, last_add_confirmed=last)
             self._readers[position.ledger_id] = reader
         (entry,) = await reader.read_batch(position.entry_id, position.entry_id)

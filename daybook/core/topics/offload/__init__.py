@@ -7,4 +7,5 @@ In reading order:
     record   what the list says of a ledger's file, and how that may change
     plan     which ledgers a job copies, and which files nobody names
     changes  what an owner changes in the list, and what it refuses
+    restore  how a ledger comes back to bookies (rule 72)
 """

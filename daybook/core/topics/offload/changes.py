@@ -12,6 +12,7 @@ from daybook.core.errors import PlanOutdatedError
 from daybook.core.ids import LedgerId
 from daybook.core.topics.ledger_list import LedgerList, ListedLedger
 from daybook.core.topics.offload.record import Offload
+from daybook.core.topics.offload.restore import LedgersRestored
 from daybook.core.topics.trim_plan import PlannedLedger, check_unchanged
 
 
@@ -89,7 +90,9 @@ class OffloadsWritten:
 
 @dataclass(frozen=True, slots=True)
 class ReplicasUnneeded:
-    """The owner has read these files and found them whole: their ledgers leave the bookies, unless the list names other files by now."""
+    """The owner has read these files and found them whole: their ledgers, or the copies of these, leave the bookies, unless the list names
+    other files by now.
+    """
 
     offloads: Mapping[LedgerId, Offload]
 
@@ -98,7 +101,7 @@ class ReplicasUnneeded:
         return replace(
             current,
             ledgers=tuple(
-                replace(ledger, offload=ledger.offload.without_replicas)
+                replace(ledger, offload=ledger.offload.without_replicas, restored=None)
                 if ledger.offload is not None and self.offloads.get(ledger.ledger_id) == ledger.offload
                 else ledger
                 for ledger in current.ledgers
@@ -106,7 +109,7 @@ class ReplicasUnneeded:
         )
 
 
-OffloadChange: TypeAlias = OffloadBegun | OffloadsWritten | ReplicasUnneeded
+OffloadChange: TypeAlias = OffloadBegun | OffloadsWritten | ReplicasUnneeded | LedgersRestored
 
 
 def is_named(offload: Offload | None, file: WrittenFile) -> bool:

@@ -16,14 +16,21 @@ class OffloadLimits:
     """The newest ledgers of a topic up to this size, as Pulsar's threshold."""
     keep_ms: int = 0
     """Ledgers that were closed within this time."""
+    with_restored: bool = False
+    """Whether ledgers that somebody has restored go, too."""
 
 
 def plan_offload(ledger_list: LedgerList, limits: OffloadLimits, unix_ms: int) -> list[ListedLedger]:
-    """The ledgers that a job copies now, the oldest first: closed, with entries, and without a file."""
-    rest_bytes = sum(ledger.size_bytes for ledger in ledger_list.ledgers if ledger.offload is None)
+    """The ledgers that a job copies now, the oldest first: closed, with entries, without a file, and never restored."""
+    candidates = [
+        ledger
+        for ledger in ledger_list.ledgers
+        if ledger.offload is None and (ledger.restored is None or limits.with_restored)
+    ]
+    rest_bytes = sum(ledger.size_bytes for ledger in candidates)
     chosen = []
-    for ledger in ledger_list.ledgers:
-        if ledger.offload is not None or ledger.closed_at_ms is None or not ledger.entries:
+    for ledger in candidates:
+        if ledger.closed_at_ms is None or not ledger.entries:
             continue
         is_old = unix_ms - ledger.closed_at_ms >= limits.keep_ms
         if is_old and (rest_bytes > limits.keep_bytes or not limits.keep_bytes):
@@ -44,15 +51,19 @@ def replicas_due(ledger_list: LedgerList, unix_ms: int) -> dict[LedgerId, Offloa
     }
 
 
-def unnamed_files(ledger_list: LedgerList | None, job: str, found: Collection[str]) -> list[str]:
+def unnamed_files(
+    ledger_list: LedgerList | None, job: str, found: Collection[str], unix_ms: int
+) -> list[str]:
     """The places of `found` that no list names, and none will; None: the topic does not exist.
 
     `found` was listed after the run `job` had begun, and before the list was read: while that has the run, no other has begun to write.
-    The files of the run itself stay: it may name them yet.
+    The files of the run itself stay: it may name them yet. So do those of ledgers that were restored, until their lag is over.
     """
     if ledger_list is None:
         return sorted(found)
     if ledger_list.offload_job != job:
         return []
     named = {ledger.offload.place for ledger in ledger_list.ledgers if ledger.offload is not None}
+    restored = [ledger.restored for ledger in ledger_list.ledgers if ledger.restored is not None]
+    named.update(each.place for each in restored if each.file_until_ms > unix_ms)
     return sorted(place for place in found if place not in named and job not in place)
