@@ -8,7 +8,7 @@ the name of the entries file that it belongs to, and goes with that one.
 from types import TracebackType
 from typing import Any, Final, Self
 
-from daybook.offload.store import file_uri, files_in, make_durable, open_uri, store_errors
+from daybook.offload.store import file_uri, files_in, make_durable, open_uri, split_uri, store_errors
 
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
 """A row group ends once its columns have so many bytes in memory."""
@@ -18,13 +18,13 @@ _WAITING: Final = "_"
 
 def waiting_rows(place: str) -> str:
     """Where the rows of the entries file `place` are until the topic's list names that file."""
-    folder, name = _parts(place)
+    folder, name = split_uri(place)
     return file_uri(folder, _WAITING + name)
 
 
 def published_rows(place: str) -> str:
     """Where the rows of the entries file `place` are from then on."""
-    folder, name = _parts(place)
+    folder, name = split_uri(place)
     return file_uri(rows_folder(folder), name)
 
 
@@ -36,14 +36,7 @@ def rows_folder(folder: str) -> str:
 def topic_files(folder: str) -> dict[str, str]:
     """All files of a topic's folder, entries and rows, each with the place of the entries file that it is or belongs to. Raises OffloadError."""
     found = (*files_in(folder), *files_in(rows_folder(folder)))
-    return {place: file_uri(folder, _parts(place)[1].removeprefix(_WAITING)) for place in found}
-
-
-def _parts(place: str) -> tuple[str, str]:
-    """The folder of a file, with the options of its store, and its name."""
-    base, mark, query = place.partition("?")
-    folder, _, name = base.rpartition("/")
-    return folder + mark + query, name
+    return {place: file_uri(folder, split_uri(place)[1].removeprefix(_WAITING)) for place in found}
 
 
 class RowsWriter:

@@ -93,6 +93,13 @@ def file_uri(uri: str, *below: str) -> str:
     return "/".join((base.rstrip("/"), *below)) + mark + query
 
 
+def split_uri(uri: str) -> tuple[str, str]:
+    """The folder of a file, with the options of its store, and its name."""
+    base, mark, query = uri.partition("?")
+    folder, _, name = base.rpartition("/")
+    return folder + mark + query, name
+
+
 def topic_folder(uri: str, cluster: str, topic: TopicName) -> str:
     """Where the files of a topic are, below the place `uri`; `cluster` is the identity of the cluster, since others may use the place."""
     return file_uri(uri, _safe(cluster), _safe(topic.tenant), _safe(topic.namespace), _safe(topic.local))

@@ -26,6 +26,7 @@ from daybook.cli.output import err, out
 from daybook.cli.progress import progress
 from daybook.cli.spark.compaction import compaction
 from daybook.cli.spark.offload import offload
+from daybook.cli.spark.restore import restore
 from daybook.cli.spark.retention import retention
 from daybook.cli.spark.session import Master, require_spark, spark_session
 from daybook.cli.spark.topic_jobs import MS_OF_AN_HOUR
@@ -40,6 +41,7 @@ app = typer.Typer(no_args_is_help=True, help="Jobs that run on Spark.")
 app.command()(retention)
 app.command()(compaction)
 app.command()(offload)
+app.command()(restore)
 
 
 @app.command()

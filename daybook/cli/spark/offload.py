@@ -58,6 +58,10 @@ def offload(
             help="also write the messages as plain rows, for any reader of Parquet; else where the topic's policy says so",
         ),
     ] = False,
+    restored: Annotated[
+        bool,
+        typer.Option("--restored", help="also the ledgers that `restore` has brought back; else they stay"),
+    ] = False,
     dry_run: DryRun = False,
     termination_log: TerminationLog = None,
     master: Master = "local[*]",
@@ -82,7 +86,7 @@ def offload(
                 uuid.uuid4().hex,
                 to,
                 None if lag is None else round(lag * MS_OF_AN_HOUR),
-                OffloadLimits(keep_mib * MIB, round(keep_hours * MS_OF_AN_HOUR)),
+                OffloadLimits(keep_mib * MIB, round(keep_hours * MS_OF_AN_HOUR), restored),
                 dry_run,
                 rows,
             )

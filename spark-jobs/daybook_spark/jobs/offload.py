@@ -46,7 +46,7 @@ def run_offload(
     """
     if settings.to:
         open_uri(settings.to)
-    names, admin = asyncio.run(_begin(where, selection, settings))
+    names, admin = asyncio.run(begin_job(where, selection, JOB, is_dry_run=settings.is_dry_run))
 
     def copy(copies: Sequence[LedgerCopy]) -> list[Copied]:
         tasks = spark.sparkContext.parallelize(copies, len(copies))
@@ -66,12 +66,13 @@ def run_offload(
     return summary
 
 
-async def _begin(
-    where: Where, selection: Selection, settings: OffloadSettings
+async def begin_job(
+    where: Where, selection: Selection, job: str, *, is_dry_run: bool
 ) -> tuple[tuple[TopicName, ...], BrokerAdmin | None]:
+    """The topics of a job that asks owners for changes, and who is asked; nobody in a dry run. Raises as the job does."""
     async with open_client(where) as client:
         admin = None
-        if not settings.is_dry_run:
+        if not is_dry_run:
             admin = await admin_of(client, where)
             await check_not_held(client.store, client.layout)
-        return await topics_of(client, selection, JOB), admin
+        return await topics_of(client, selection, job), admin

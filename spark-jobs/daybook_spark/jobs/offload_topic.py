@@ -266,16 +266,16 @@ class _TopicRun:
             said += f", {self.trimmed} ledgers were trimmed meanwhile"
         failures = []
         if self.problems:
-            failures.append(f"{len(self.problems)} could not be: {_shown(self.problems)}")
+            failures.append(f"{len(self.problems)} could not be: {shown(self.problems)}")
         if self.unpublished:
-            why = _shown([*self.unpublished.values()])
+            why = shown([*self.unpublished.values()])
             failures.append(f"the rows of {len(self.unpublished)} wait for the next run: {why}")
         if failures:
             raise OffloadIncompleteError(", and ".join((said, *failures)))
         return Done(said, figures)
 
 
-def _shown(problems: Sequence[str]) -> str:
+def shown(problems: Sequence[str]) -> str:
     """The first of some problems, and how many more there are."""
     more = len(problems) - _PROBLEMS_SHOWN
     return "; ".join(problems[:_PROBLEMS_SHOWN]) + (f"; and {more} more" if more > 0 else "")

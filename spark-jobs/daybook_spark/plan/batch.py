@@ -83,8 +83,10 @@ async def topic_ranges(
         span = spans[row.ledger_id]
         if row.has_replicas:
             of_row = ranges_of(client, metadata[row.replicas_id], *span, range_bytes)
-            names = {"ledger_id": row.ledger_id, "topic": part.topic, "partition": part.partition}
-            found += (replace(each, **names) for each in of_row)
+            found += (
+                replace(each, ledger_id=row.ledger_id, topic=part.topic, partition=part.partition)
+                for each in of_row
+            )
         else:
             found += file_ranges(part, row, *span, range_bytes)
     return found

@@ -92,11 +92,24 @@ def _is_planned(row: ListedLedger, restored: RestoredLedger) -> bool:
     )
 
 
-def is_restored(row: ListedLedger | None, restored: RestoredLedger) -> bool:
+def files_due(ledger_list: LedgerList, unix_ms: int) -> dict[LedgerId, str]:
+    """The former files of restored ledgers, by ledger, whose lag is over, and that the list does not name once more."""
+    return {
+        row.ledger_id: row.restored.place
+        for row in ledger_list.ledgers
+        if row.restored is not None
+        and row.restored.file_until_ms <= unix_ms
+        and (row.offload is None or row.offload.place != row.restored.place)
+    }
+
+
+def _is_restored(row: ListedLedger | None, restored: RestoredLedger) -> bool:
     """Whether a list's row says so already: an owner has carried the same request out, and its answer was lost."""
-    if row is None or row.offload is not None or row.restored is None:
+    if row is None or row.restored is None:
         return False
-    return row.restored.place == restored.place and restored.stored_as in (None, row.stored_as)
+    if restored.stored_as is not None:
+        return row.stored_as == restored.stored_as
+    return row.offload is None and row.restored.place == restored.place
 
 
 def check_restored(ledger_list: LedgerList, restored: LedgersRestored) -> bool:
@@ -107,7 +120,7 @@ def check_restored(ledger_list: LedgerList, restored: LedgersRestored) -> bool:
     is_done = True
     for each in restored.ledgers:
         row = ledger_list.row(each.ledger.ledger_id)
-        if is_restored(row, each):
+        if _is_restored(row, each):
             continue
         check_unchanged(each.ledger, row)
         is_done = False
