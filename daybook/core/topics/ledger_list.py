@@ -221,11 +221,11 @@ class LedgerList:
             self._check_compaction(self.compaction)
 
     def _check_copies(self, copied: list[ListedLedger]) -> None:
-        if copied and len(self.ids | self.replicated_ids) < len(self.ledgers) + len(copied):
-            _refuse("the copy of a ledger is that of another one, or one of the topic's own ledgers")
         for ledger in copied:
             if ledger.is_open or not ledger.has_replicas:
                 _refuse(f"ledger {ledger.ledger_id} has a copy, and is open, or lies in its file alone")
+        if copied and len(self.ids | self.replicated_ids) < len(self.ledgers) + len(copied):
+            _refuse("the copy of a ledger is that of another one, or one of the topic's own ledgers")
 
     def _check_compaction(self, compaction: Compaction) -> None:
         """The open ledger may have more entries than the list knows, and any of them may be the horizon."""

@@ -169,7 +169,7 @@ def changed(**fields: Any) -> bytes:
     [
         (b"", "no topic's list"),
         (b"[]", "no topic's list"),
-        (changed(formatVersion=3), "format 3"),
+        (changed(formatVersion=4), "format 4"),
         (changed(state="BUSY"), "BUSY"),
         (changed(state="ClosedLedger"), "its last ledger's is another"),
         (changed(ledgers=[]), "its last ledger's is another"),

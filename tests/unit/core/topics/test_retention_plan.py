@@ -19,6 +19,7 @@ from daybook.core.topics.ledger_list import (
     Position,
 )
 from daybook.core.topics.name import TopicName
+from daybook.core.topics.offload.record import Restored
 from daybook.core.topics.retention_plan import GRACE_MS, MarkedLedger, plan_trim, plan_with
 from daybook.core.topics.trimming import Retention
 from daybook.core.topics.unnamed import (
@@ -28,6 +29,7 @@ from daybook.core.topics.unnamed import (
     made_by,
     made_by_compaction,
     made_by_compaction_job,
+    made_by_restore_job,
 )
 from tests.unit.core.topics.lists import closed_list, open_list
 
@@ -68,6 +70,8 @@ def goes(custom: dict[str, bytes], ledger_id: LedgerId, names: NamedLedgers = NA
         (8, made_by(str(TOPIC), FORMER, "s"), True),
         (8, made_by_compaction(str(TOPIC), FORMER), True),
         (8, made_by_compaction_job(str(TOPIC), "job", "0"), True),
+        (5, made_by_restore_job(str(TOPIC), 4, "job", "0"), True),
+        (8, made_by_restore_job(str(TOPIC), 4, "job", "0"), True),
         (7, made_by(str(TOPIC), MINE), False),
         (8, made_by(str(TOPIC), MINE, "s"), False),
         (5, made_by(str(TOPIC), MINE), True),
@@ -79,6 +83,19 @@ def test_rule_71_a_ledger_goes_only_if_nothing_names_it_and_nothing_ever_will(
     ledger_id: LedgerId, custom: dict[str, bytes], is_deleted: bool
 ) -> None:
     assert goes(custom, ledger_id) is is_deleted
+
+
+def test_rule_72_the_copy_that_a_list_names_stays_and_the_ledger_that_it_was_made_of_is_not_named() -> None:
+    copied = replace(OWNED.ledgers[0], restored=Restored(8, "file:///cold/4", 0))
+    names = NamedLedgers(replace(OWNED, ledgers=(copied, *OWNED.ledgers[1:])))
+    custom = made_by_restore_job(str(TOPIC), 4, "job", "0", pool="a.b")
+    assert not goes(custom, 8, names)
+    assert goes(custom, 7, names)
+    assert goes(made_by(str(TOPIC), FORMER), 4, names), "its replicas went before"
+    found = MarkedLedger.of(metadata(custom))
+    assert found is not None
+    assert (found.is_of_job, found.pool, found.ledger.holds_messages) == (True, "a.b", False)
+    assert not found.is_old(0, GRACE_MS - 1)
 
 
 @pytest.mark.parametrize(

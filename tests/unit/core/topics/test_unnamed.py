@@ -9,11 +9,13 @@ from daybook.core.topics.ledger_list import CompactedLedger, Compaction, LedgerL
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.unnamed import (
     OWNER_KEY,
+    RESTORED_KEY,
     NamedLedgers,
     TopicLedger,
     made_by,
     made_by_compaction,
     made_by_compaction_job,
+    made_by_restore_job,
 )
 from tests.unit.core.topics.lists import closed_list
 
@@ -94,6 +96,9 @@ def test_of_a_topic_that_is_gone_nothing_is_named() -> None:
 def test_rule_28_a_ledger_that_was_not_made_for_a_topic_or_for_more_than_that_is_never_judged(
     custom: dict[str, bytes],
 ) -> None:
+    assert TopicLedger.of(metadata(custom)) is None
+    custom = made_by_restore_job(str(TOPIC), 4, "job", "0.1", pool=pool)
+    assert (metadata(custom).pool, custom[RESTORED_KEY]) == (pool, b"4")
     assert TopicLedger.of(metadata(custom)) is None
 
 

@@ -114,7 +114,7 @@ class World:
         return [
             (Position(ledger.ledger_id, entry_id), data)
             for ledger in self.ledger_list.ledgers
-            for entry_id, data in enumerate(self.ledgers[ledger.ledger_id].entries)
+            for entry_id, data in enumerate(self.ledgers[ledger.replicas_id].entries)
         ]
 
 

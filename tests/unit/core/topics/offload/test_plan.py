@@ -54,6 +54,6 @@ def test_rule_70_replicas_are_due_once_the_list_names_the_file_and_the_lag_is_ov
 def test_rule_70_files_that_the_list_names_or_may_name_are_not_deleted() -> None:
     found = offloaded_list({3: offload(3, 10), 4: None}, job=LATER_JOB)
     places = [place(3), place(4), place(4, LATER_JOB), place(2)]
-    assert unnamed_files(found, LATER_JOB, places) == [place(2), place(4)]
-    assert unnamed_files(found, JOB, places) == [], "another run has begun, whose files these may be"
-    assert unnamed_files(None, LATER_JOB, places) == sorted(places), "no such topic"
+    assert unnamed_files(found, LATER_JOB, places, NOW_MS) == [place(2), place(4)]
+    assert unnamed_files(found, JOB, places, NOW_MS) == [], "another run has begun, whose files these may be"
+    assert unnamed_files(None, LATER_JOB, places, NOW_MS) == sorted(places), "no such topic"
