@@ -159,7 +159,7 @@ class TopicLedgers:
         self._step(CompactionWritten(compaction))
 
     def change_offload(self, change: OffloadChange) -> None:
-        """Name files of ledgers, or give replicas up; `ListKnown` reports that the list does (rule 70)."""
+        """Name files of ledgers, give replicas up, or name copies; `ListKnown` reports that the list does (rule 70, rule 72)."""
         self._step(change)
 
     def terminate(self) -> None:

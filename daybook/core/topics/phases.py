@@ -31,7 +31,7 @@ class Phase(Enum):
     OPEN = "messages go to the ledger"
     TRIMMING = "the list is to lose its first ledgers"
     COMPACTING = "the list is to name what a compaction wrote"
-    OFFLOADING = "the list is to name files of ledgers, or to give up their replicas"
+    OFFLOADING = "the list is to name files of ledgers, to give up their replicas, or to name copies of them"
     CLOSING = "the ledger takes no more; it is closed once all is acknowledged"
     ASKING = "the ledger failed; the list says who owns the topic"
     RESCUING = "the failed ledger is being recovered"
@@ -50,7 +50,7 @@ TRANSITIONS: Final[Mapping[tuple[Phase, Phase], str]] = {
     (Phase.IDLE, Phase.CREATING): "a message came",
     (Phase.IDLE, Phase.TRIMMING): "ledgers can go (rule 51)",
     (Phase.IDLE, Phase.COMPACTING): "a compaction has written (rule 41)",
-    (Phase.IDLE, Phase.OFFLOADING): "a job has written files, or replicas can go (rule 70)",
+    (Phase.IDLE, Phase.OFFLOADING): "files or copies are written, or replicas can go (rule 70, rule 72)",
     (Phase.IDLE, Phase.RECORDING): "terminated",
     (Phase.IDLE, Phase.ENDED): "unloaded",
     (Phase.CREATING, Phase.NAMING): "the ledger exists",
@@ -58,7 +58,7 @@ TRANSITIONS: Final[Mapping[tuple[Phase, Phase], str]] = {
     (Phase.NAMING, Phase.ENDED): "another owner was first",
     (Phase.OPEN, Phase.TRIMMING): "ledgers can go (rule 51)",
     (Phase.OPEN, Phase.COMPACTING): "a compaction has written (rule 41)",
-    (Phase.OPEN, Phase.OFFLOADING): "a job has written files, or replicas can go (rule 70)",
+    (Phase.OPEN, Phase.OFFLOADING): "files or copies are written, or replicas can go (rule 70, rule 72)",
     (Phase.OPEN, Phase.CLOSING): "full, old, idle, or to be unloaded",
     (Phase.OPEN, Phase.ASKING): "it takes no more (rule 50)",
     (Phase.TRIMMING, Phase.IDLE): "they are gone",

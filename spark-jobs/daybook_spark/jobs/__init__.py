@@ -13,4 +13,7 @@ In reading order:
     copying        in a task: one ledger into one file, which is read back
     offload_topic  one topic's part of an offload: plan, copies, the owner's commit, files that nobody names
     offload        the job that does so for many topics
+    restoring      in a task: one file into a fresh ledger, which is read back
+    restore_topic  one topic's part of a restore: plan, copies, the owner's commit, files whose lag is over
+    restore        the job that does so for many topics
 """

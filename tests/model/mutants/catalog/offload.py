@@ -96,6 +96,6 @@ async def files_are_not_read_back(_self: Any, _place: str, _ledger_id: int, _wri
     70, f"{BROKER}::test_rule_70_a_topic_is_read_byte_for_byte_from_files_and_a_lost_one_is_no_end", slow=True
 )
 @instead_of(ledger_reads.LedgerReads, "_explained")
-async def a_lost_file_is_a_trimmed_ledger(_self: Any, _ledger_id: int, error: Any) -> Any:
+async def a_lost_file_is_a_trimmed_ledger(_self: Any, _ledger_id: int, error: Any, _own: Any) -> Any:
     """Readers skip a ledger whose file is missing."""
     return ledger_reads.LedgerGoneError(str(error))

@@ -128,6 +128,7 @@ def test_keys_that_are_weak_or_none_stop_the_start(tmp_path: Path) -> None:
         ("GET", "/daybook/v1/topics/{topic}", Operation.LOOK),
         ("POST", "/daybook/v1/topics/{topic}/trim", Operation.MAINTAIN),
         ("POST", "/daybook/v1/topics/{topic}/offload", Operation.MAINTAIN),
+        ("POST", "/daybook/v1/topics/{topic}/restore", Operation.MAINTAIN),
     ],
 )
 def test_a_request_needs_what_its_path_says(method: str, route: str, expected: Operation) -> None:
