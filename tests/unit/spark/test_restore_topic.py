@@ -56,9 +56,15 @@ async def test_files_go_once_the_lag_is_over_by_this_run_or_by_an_offload(world:
 async def test_an_offload_deletes_the_files_of_restored_ledgers_as_all_that_nobody_names(
     world: RestoreWorld,
 ) -> None:
-    await world.run_restore(limits=RestoreLimits(ledger_ids=(0,)), lag_ms=1)
+    await world.run_restore(limits=RestoreLimits(ledger_ids=(0,)), lag_ms=FILE_LAG_MS)
     assert (await world.copies(), len(world.files())) == ({0: 3}, 2)
-    assert (await world.run(SECOND)).figures["filesDeleted"] == 1
+    assert (await world.run(SECOND)).message == "nothing to do"
+    found = await world.topics.read(ORDERS)
+    first, *others = found.value.ledgers
+    assert first.restored is not None
+    over = replace(first, restored=replace(first.restored, file_until_ms=0))
+    await world.topics.cas(ORDERS, found, replace(found.value, ledgers=(over, *others)))
+    assert (await world.run(THIRD)).figures["filesDeleted"] == 1
     assert world.files() == set((await world.places()).values())
 
 
