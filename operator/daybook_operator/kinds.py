@@ -6,12 +6,13 @@ The pure plan of a kind is in `plan`, under the kind's name.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
 
 from daybook_operator.kube.queue import BOOKIE_POOL, JOBS, LEDGER, RECOVERY, TOPIC, Key, Reconcile
 from daybook_operator.kube.watches import WatchEvent
 from daybook_operator.plan.names import POOL_LABEL
+from daybook_operator.plan.news import is_news
 from daybook_operator.reconcile.inventory import Inventory
 from daybook_operator.reconcile.jobs import JobsReconciler
 from daybook_operator.reconcile.ledger import LedgerReconciler
@@ -20,8 +21,16 @@ from daybook_operator.reconcile.recovery import RecoveryReconciler
 from daybook_operator.reconcile.services import Services
 from daybook_operator.reconcile.topic import TopicReconciler
 
-Route = Callable[[str, Inventory, WatchEvent, bool], list[Key]]
-"""(the kind, the inventory, the event, whether it changes anything for others than the object) → keys to reconcile."""
+
+class News(NamedTuple):
+    """Whom an event concerns: the object `itself`; `others` that depend on it."""
+
+    itself: bool = True
+    others: bool = True
+
+
+Route = Callable[[str, Inventory, WatchEvent, News], list[Key]]
+"""(the kind, the inventory, the event, whom it concerns) → keys to reconcile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,35 +51,35 @@ class ReconciledKind:
 # Routes.
 
 
-def _itself(kind: str, _: Inventory, event: WatchEvent, __: bool) -> list[Key]:
+def _itself(kind: str, _: Inventory, event: WatchEvent, news: News) -> list[Key]:
     """The object, or the key that goes under its name."""
-    return [Key(kind, event.namespace, event.name)]
+    return [Key(kind, event.namespace, event.name)] if news.itself else []
 
 
-def _itself_at_news(kind: str, _: Inventory, event: WatchEvent, is_news: bool) -> list[Key]:
+def _itself_at_news(kind: str, _: Inventory, event: WatchEvent, news: News) -> list[Key]:
     """As `_itself`, but not for a status that changed."""
-    return [Key(kind, event.namespace, event.name)] if is_news else []
+    return [Key(kind, event.namespace, event.name)] if news.others else []
 
 
-def _pool_of_spec(kind: str, _: Inventory, event: WatchEvent, is_news: bool) -> list[Key]:
+def _pool_of_spec(kind: str, _: Inventory, event: WatchEvent, news: News) -> list[Key]:
     """The pool that stores the object."""
-    return [Key(kind, event.namespace, event.pool)] if is_news and event.pool else []
+    return [Key(kind, event.namespace, event.pool)] if news.others and event.pool else []
 
 
-def _pool_of_label(kind: str, _: Inventory, event: WatchEvent, __: bool) -> list[Key]:
+def _pool_of_label(kind: str, _: Inventory, event: WatchEvent, __: News) -> list[Key]:
     """The pool that an object says it belongs to."""
     pool = event.labels.get(POOL_LABEL)
     return [Key(kind, event.namespace, pool)] if pool else []
 
 
-def _all_pools(_: str, inventory: Inventory, __: WatchEvent, is_news: bool) -> list[Key]:
+def _all_pools(_: str, inventory: Inventory, __: WatchEvent, news: News) -> list[Key]:
     """Nodes are updated all the time; only their labels, and that they are there, matter."""
-    return inventory.pools() if is_news else []
+    return inventory.pools() if news.others else []
 
 
-def _of_pool(kind: str, inventory: Inventory, event: WatchEvent, is_news: bool) -> list[Key]:
+def _of_pool(kind: str, inventory: Inventory, event: WatchEvent, news: News) -> list[Key]:
     """A pool writes its status at every step; what is stored in it, of which there may be thousands, waits for other news."""
-    return inventory.stored_in(kind, event.namespace, event.name) if is_news else []
+    return inventory.stored_in(kind, event.namespace, event.name) if news.others else []
 
 
 _OF_BOOKIES: Final = ("StatefulSet", "Pod", "PersistentVolumeClaim", "Job", "Service", "PodDisruptionBudget")
@@ -178,34 +187,63 @@ _FACTS: Final[Mapping[str, Callable[[WatchEvent], object]]] = {
 
 @dataclass(slots=True)
 class Router:
-    """Events → keys, on the operator's own loop. `inventory` is kept up to date about what is there."""
+    """Events → keys, on the operator's own loop. `inventory` is kept up to date about what is there.
+
+    A listing may be older than an event that came while it was made. So what such an event was about is reconciled after the resync as
+    any other object, but is not taken from the listing.
+    """
 
     inventory: Inventory
-    _facts: dict[Key, object] = field(default_factory=dict)
+    _seen: dict[Key, WatchEvent] = field(default_factory=dict)
+    _since_listing: set[Key] = field(default_factory=set)
 
     def keys(self, event: WatchEvent) -> list[Key]:
         """What to reconcile because of this event."""
-        is_news = self._is_news(event)
+        object_ = Key(event.kind, event.namespace, event.name)
+        self._since_listing.add(object_)
+        news = self._news(object_, event)
         self.inventory.note(event.kind, event.namespace, event.name, event.pool, is_there=not event.deleted)
+        if event.kind == BOOKIE_POOL:
+            self.inventory.note_pool(object_, event.body)
+        if news.itself:
+            self.inventory.take_listed(object_)
         routes = [(kind.name, kind.routes[event.kind]) for kind in KINDS if event.kind in kind.routes]
-        return [key for name, route in routes for key in route(name, self.inventory, event, is_news)]
+        return [key for name, route in routes for key in route(name, self.inventory, event, news)]
+
+    def listing_begins(self) -> None:
+        """A resync asks the API server what is there."""
+        self._since_listing.clear()
 
     def keys_at_resync(self, event: WatchEvent) -> list[Key]:
-        """The keys that the object itself stands for: what others depend on is listed as well."""
+        """The keys that the object itself stands for: what others depend on is listed as well.
+
+        So an event that says what was listed is no news any more.
+        """
         self.inventory.note(event.kind, event.namespace, event.name, event.pool, is_there=True)
+        object_ = Key(event.kind, event.namespace, event.name)
+        if object_ not in self._since_listing:
+            self._news(object_, event)
+            if event.kind == BOOKIE_POOL:
+                self.inventory.note_pool(object_, event.body)
+            elif event.body is not None:
+                self.inventory.note_listed(object_, event.body)
         return [
             Key(kind.name, event.namespace, event.name)
             for kind in KINDS
             if kind.routes.get(event.kind) in {_itself, _itself_at_news}
         ]
 
-    def _is_news(self, event: WatchEvent) -> bool:
-        facts_of = _FACTS.get(event.kind)
-        if facts_of is None:
-            return True
-        object_, facts = Key(event.kind, event.namespace, event.name), facts_of(event)
-        before = self._facts.pop(object_, None)
+    def _news(self, object_: Key, event: WatchEvent) -> News:
+        others_see = _FACTS.get(event.kind)
+        if others_see is None:
+            return News()
+        before = self._seen.pop(object_, None)
         if event.deleted:
-            return True
-        self._facts[object_] = facts
-        return before != facts
+            return News()
+        self._seen[object_] = replace(event, body=None)
+        if before is None:
+            return News()
+        itself = event.facts is None or is_news(
+            before.facts, event.facts, self.inventory.claimed_for(object_)
+        )
+        return News(itself, others_see(before) != others_see(event))

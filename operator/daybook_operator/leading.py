@@ -157,6 +157,7 @@ class Leading:
 
     async def _resync(self) -> None:
         """List everything and reconcile it, whatever events said. A listing that fails is left to the next time."""
+        self._router.listing_begins()
         try:
             found = await list_all(self._kube, self._settings.namespace_list, RESOURCES)
         except KubeError as error:

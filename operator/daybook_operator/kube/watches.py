@@ -21,9 +21,10 @@ import kopf
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
 from daybook_operator.kube.api import Kube, KubeError, kind_of, load_configuration
-from daybook_operator.kube.queue import BOOKIE_POOL
+from daybook_operator.kube.queue import BOOKIE_POOL, TOPIC
 from daybook_operator.metrics import OperatorMetrics
 from daybook_operator.plan.names import GROUP, PAUSE, POOL_LABEL
+from daybook_operator.plan.news import PlanFacts, facts_of
 from daybook_operator.settings import OperatorSettings
 
 _LOG: Final = get_logger(__name__)
@@ -51,6 +52,10 @@ class WatchEvent:
     version: str = ""
     """Changes with the spec, a pause, a deletion, `status.metadata` and the bookie that a drain takes out; not with the rest of the status."""
     deleted: bool = False
+    facts: PlanFacts | None = None
+    """Of a Topic: what its own plan depends on."""
+    body: Mapping[str, Any] | None = None
+    """All of it, of a pool or a Topic that is there; see `reconcile.inventory`."""
 
 
 def event_from(kind: str, event_type: str | None, body: Mapping[str, Any]) -> WatchEvent:
@@ -70,6 +75,8 @@ def event_from(kind: str, event_type: str | None, body: Mapping[str, Any]) -> Wa
         (spec.get("poolRef") or {}).get("name", ""),
         json.dumps(facts, sort_keys=True),
         event_type == "DELETED",
+        facts_of(body) if kind == TOPIC else None,
+        body if kind in {BOOKIE_POOL, TOPIC} and event_type != "DELETED" else None,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from daybook.core.ids import LedgerId
 from daybook_operator.kube.queue import BOOKIE_POOL, LEDGER, RECOVERY, TOPIC, Key
-from daybook_operator.plan.effects import ClusterRef
+from daybook_operator.plan.effects import ClusterRef, Manifest
 from daybook_operator.plan.recovery.jobs import ObservedJob
 from daybook_operator.plan.spark_jobs import JobsReport
 from daybook_operator.reconcile.listing import Listed
@@ -34,6 +34,8 @@ class Inventory:
         self._refusals: dict[ClusterRef, str] = {}
         self._jobs: dict[ClusterRef, dict[LedgerId, str]] = {}
         self._reports: dict[Key, JobsReport] = {}
+        self._manifests: dict[Key, Manifest] = {}
+        self._listed: dict[Key, Manifest] = {}
 
     def note(self, kind: str, namespace: str, name: str, pool: str, *, is_there: bool) -> None:
         """An object was seen, or its deletion. `pool` is the one that it is stored in; what is stored is forgotten later."""
@@ -55,8 +57,21 @@ class Inventory:
 
     def remove_pool(self, namespace: str, name: str) -> None:
         """The pool is gone."""
-        self._pools.pop(Key(BOOKIE_POOL, namespace, name), None)
-        self._reports.pop(Key(BOOKIE_POOL, namespace, name), None)
+        key = Key(BOOKIE_POOL, namespace, name)
+        self._pools.pop(key, None)
+        self._reports.pop(key, None)
+        self._manifests.pop(key, None)
+
+    def note_pool(self, key: Key, manifest: Manifest | None) -> None:
+        """The pool as the last event or resync had it, None once it is gone. What is stored in it is reconciled when that changes."""
+        if manifest is None:
+            self._manifests.pop(key, None)
+        else:
+            self._manifests[key] = manifest
+
+    def pool(self, namespace: str, name: str) -> Manifest | None:
+        """The pool as `note_pool` had it; None: nobody has seen it."""
+        return self._manifests.get(Key(BOOKIE_POOL, namespace, name))
 
     def pools(self) -> list[Key]:
         """All pools."""
@@ -84,9 +99,23 @@ class Inventory:
         self._bound[key] = bound
         self._keys_of[key.kind, bound] = key
 
+    def claimed_for(self, key: Key) -> str:
+        """The cluster that the last reconcile of the resource saw it in, as its annotation says it; "" for none."""
+        bound = self._bound.get(key)
+        return bound[0].text if bound is not None else ""
+
+    def note_listed(self, key: Key, manifest: Manifest) -> None:
+        """The resource as a resync has just listed it."""
+        self._listed[key] = manifest
+
+    def take_listed(self, key: Key) -> Manifest | None:
+        """The resource as a resync listed it, once, and only if no event has reported news of it since."""
+        return self._listed.pop(key, None)
+
     def remove(self, key: Key) -> Bound | None:
         """The resource is gone; what it was bound to."""
         self._stored.pop(key, None)
+        self._listed.pop(key, None)
         bound = self._bound.pop(key, None)
         if bound is not None:
             self._keys_of.pop((key.kind, bound), None)

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from daybook_operator.kube.api import Object
 from daybook_operator.plan.decision import Decision, is_terminating
-from daybook_operator.plan.effects import ClusterRef
+from daybook_operator.plan.effects import ClusterRef, Manifest
 from daybook_operator.plan.ledger.observed import ObservedLedger
 from daybook_operator.plan.names import CLUSTER_ANNOTATION
 from daybook_operator.plan.pool.cluster_settings import is_where_it_was
@@ -30,7 +29,7 @@ async def carry_out(services: Services, observed: S, decide: Callable[[S, int], 
         raise
 
 
-def cluster_ref_of(services: Services, manifest: Object, pool: Object | None) -> ClusterRef | None:
+def cluster_ref_of(services: Services, manifest: Manifest, pool: Manifest | None) -> ClusterRef | None:
     """The resource's cluster: by the annotation, else by the pool; by the pool as well after that moved to another address."""
     noted = (manifest["metadata"].get("annotations") or {}).get(CLUSTER_ANNOTATION, "")
     ref = ClusterRef.from_text(noted)
@@ -41,7 +40,7 @@ def cluster_ref_of(services: Services, manifest: Object, pool: Object | None) ->
     return ref if ref is not None and ref.zookeeper else None
 
 
-async def namespace_terminates(services: Services, manifest: Object) -> bool:
+async def namespace_terminates(services: Services, manifest: Manifest) -> bool:
     """Whether the namespace of a resource that is being deleted goes as well."""
     if not is_terminating(manifest):
         return False  # it matters for a deletion alone

@@ -9,8 +9,8 @@ from daybook.metadata.partitions import PartitionManager, partition
 from daybook.metadata.policies import PolicyManager
 from daybook.metadata.topics import TopicManager
 from daybook_operator.clusters.link import ClusterLink
-from daybook_operator.kube.api import Object
 from daybook_operator.kube.queue import TOPIC, Key
+from daybook_operator.plan.effects import Manifest
 from daybook_operator.plan.finalizers import FinalizerRules
 from daybook_operator.plan.spec_part import parse_spec
 from daybook_operator.plan.topic.observed import ObservedTopic, TopicInCluster, TopicNode, name_of
@@ -30,18 +30,28 @@ class TopicReconciler:
         self._reports = BrokerReports(services.performer.brokers, services.settings.resync_ms // 2)
 
     async def reconcile(self, key: Key) -> float | None:
-        """Observe the resource and carry out its plan; see `queue.Reconcile`."""
+        """Observe the resource and carry out its plan; see `queue.Reconcile`.
+
+        As a resync listed it, it may be some minutes old: a plan that changes nothing stands, any other is made again.
+        """
+        listed = self._services.inventory.take_listed(key)
+        if listed is not None:
+            decision = decide(await self._observe(key, listed), self._services.now_ms())
+            if not decision.effects:
+                return decision.requeue_after_s
         manifest = await self._services.kube.find("Topic", key.namespace, key.name)
         if manifest is None:
             self._services.inventory.remove(key)
             return None
         return await carry_out(self._services, await self._observe(key, manifest), decide)
 
-    async def _observe(self, key: Key, manifest: Object) -> ObservedTopic:
+    async def _observe(self, key: Key, manifest: Manifest) -> ObservedTopic:
         services = self._services
         spec = parse_spec(TopicSpec, manifest)
         services.inventory.note(TOPIC, key.namespace, key.name, spec.pool_ref.name, is_there=True)
-        pool = await services.kube.find("BookiePool", key.namespace, spec.pool_ref.name)
+        pool = services.inventory.pool(key.namespace, spec.pool_ref.name)
+        if pool is None:
+            pool = await services.kube.find("BookiePool", key.namespace, spec.pool_ref.name)
         ref = cluster_ref_of(services, manifest, pool)
         seen, reports, cluster_error, unreadable = None, None, "", ""
         if ref is not None:

@@ -54,11 +54,11 @@ class Site:
         """Of Kubernetes, and of the topics."""
         return self.resources.namespace
 
-    def operator(self) -> OperatorProcess:
+    def operator(self, **settings: str) -> OperatorProcess:
         """Another operator process of this namespace, not started."""
         self.number += 1
         return OperatorProcess(
-            self.plane, self.namespace, self.directory / f"operator-{self.number}", self.zookeeper
+            self.plane, self.namespace, self.directory / f"operator-{self.number}", self.zookeeper, **settings
         )
 
     def create(self, name: str, *, adopts: bool = False, **spec: Any) -> None:
@@ -211,6 +211,36 @@ def test_a_topic_is_created_used_grown_and_kept(
     until(lambda: site.get("life") == {}, operator, "it is released")
     assert site.partitions(name) == 3, "reclaimPolicy is Retain"
     assert {site.manager(partition(name, each)) for each in range(3)} == {None}
+
+
+def test_what_the_operator_writes_on_a_topic_has_it_reconciled_by_nobody(
+    site: Site, brokers: Brokers
+) -> None:
+    """One reconcile creates, one more finds the topic and says so; then each change of a person is its own."""
+    operator = site.operator(RESYNC_MS="600000")
+    operator.start()
+
+    def reconciles_until_ready(name: str) -> float:
+        """The events of one watch come in order, so those about earlier topics were seen once a later one is ready."""
+        site.create(name)
+        until(lambda: site.is_ready(name), operator, f"{name} is created")
+        return operator.metric('daybook_operator_reconciles_total{kind="Topic",result="ok"}')
+
+    until(operator.leads, operator, "it leads")
+    assert reconciles_until_ready("quiet") <= 2
+    assert reconciles_until_ready("after-creation") <= 4
+    site.patch("quiet", '{"metadata":{"finalizers":[]}}')
+    until(lambda: bool(site.get("quiet")["metadata"].get("finalizers")), operator, "the claim is made again")
+    assert reconciles_until_ready("after-claim") <= 4 + 1 + 2
+    site.patch("quiet", '{"spec":{"messageTTLSeconds":60}}')
+    generation = site.get("quiet")["metadata"]["generation"]
+    until(
+        lambda: site.get("quiet")["status"]["observedGeneration"] == generation,
+        operator,
+        "the change is seen",
+    )
+    assert reconciles_until_ready("after-change") <= 7 + 2 + 2
+    assert operator.end() == 0
 
 
 def test_a_second_resource_and_a_topic_of_others_are_conflicts(site: Site, operator: OperatorProcess) -> None:
