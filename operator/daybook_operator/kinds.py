@@ -177,10 +177,10 @@ WATCHED: Final = tuple(dict.fromkeys(each for kind in KINDS for each in kind.rou
 """The kinds of objects that are watched."""
 
 
-# What others depend on, of an object of these kinds: an event that leaves it as it was is news for the object alone.
+# What others depend on, of an object of these kinds: an event that leaves it as it was is news for the object alone. "" is nothing.
 _FACTS: Final[Mapping[str, Callable[[WatchEvent], object]]] = {
     BOOKIE_POOL: lambda event: event.version,
-    TOPIC: lambda event: event.version,
+    TOPIC: lambda event: event.job_facts,
     "Node": lambda event: event.labels,
 }
 
@@ -238,11 +238,12 @@ class Router:
         if others_see is None:
             return News()
         before = self._seen.pop(object_, None)
-        if event.deleted:
-            return News()
-        self._seen[object_] = replace(event, body=None)
+        if not event.deleted:
+            self._seen[object_] = replace(event, body=None)
         if before is None:
-            return News()
+            return News(others=event.deleted or others_see(event) != "")
+        if event.deleted:
+            return News(others=others_see(before) != "")
         itself = event.facts is None or is_news(
             before.facts, event.facts, self.inventory.claimed_for(object_)
         )

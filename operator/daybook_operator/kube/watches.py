@@ -54,6 +54,8 @@ class WatchEvent:
     deleted: bool = False
     facts: PlanFacts | None = None
     """Of a Topic: what its own plan depends on."""
+    job_facts: str = ""
+    """Of a Topic that names the schedule of a job: what its pool's CronJobs depend on."""
     body: Mapping[str, Any] | None = None
     """All of it, of a pool or a Topic that is there; see `reconcile.inventory`."""
 
@@ -76,8 +78,15 @@ def event_from(kind: str, event_type: str | None, body: Mapping[str, Any]) -> Wa
         json.dumps(facts, sort_keys=True),
         event_type == "DELETED",
         facts_of(body) if kind == TOPIC else None,
+        _job_facts(spec, facts) if kind == TOPIC and event_type != "DELETED" else "",
         body if kind in {BOOKIE_POOL, TOPIC} and event_type != "DELETED" else None,
     )
+
+
+def _job_facts(spec: Mapping[str, Any], facts: tuple[object, ...]) -> str:
+    """All that may change a CronJob; "" where the Topic names none (`plan.topic.spec.timings_of`), as most of thousands may."""
+    names_one = (spec.get("compaction") or {}).get("schedule") is not None or spec.get("offload") is not None
+    return json.dumps(facts, sort_keys=True) if names_one else ""
 
 
 @dataclass(frozen=True, slots=True)

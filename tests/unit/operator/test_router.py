@@ -50,7 +50,7 @@ def test_a_job_is_about_its_pool_the_repair_and_the_jobs_on_spark() -> None:
     assert route.keys(event("CronJob", "bk-audit", {"daybook.dev/pool": "bk"})) == [JOBS]
 
 
-def test_a_topic_is_about_the_jobs_of_its_pool_unless_its_status_alone_changes() -> None:
+def test_a_topic_is_reconciled_when_its_plan_may_change_and_not_for_its_status() -> None:
     route, _ = router()
     topic = Key("Topic", "data", "orders")
 
@@ -60,13 +60,36 @@ def test_a_topic_is_about_the_jobs_of_its_pool_unless_its_status_alone_changes()
             event_from("Topic", "MODIFIED", {"metadata": meta, "spec": {"poolRef": {"name": "bk"}}})
         )
 
-    assert seen() == [JOBS, topic]
+    assert seen() == [topic]
     assert seen() == []
     assert seen(labels={"team": "a"}) == [], "no plan depends on it"
     assert seen(annotations={"daybook.dev/adopt": "true"}) == [topic]
-    assert seen(generation=2) == [JOBS, topic]
-    assert seen(generation=2, annotations={"daybook.dev/pause": "true"}) == [JOBS, topic]
-    assert seen(generation=2) == [JOBS, topic], "it is not paused any more"
+    assert seen(generation=2) == [topic]
+
+
+@pytest.mark.parametrize("job", ["compaction", "offload"])
+def test_a_topic_is_about_the_jobs_of_its_pool_if_it_names_a_schedule(job: str) -> None:
+    """A reconcile of the jobs lists all Topics of the pool: thousands that name no job must not cause thousands of them."""
+    route, _ = router()
+    topic = Key("Topic", "data", "orders")
+
+    def seen(generation: int, type_: str = "MODIFIED", *, asks: bool = True, **more: Any) -> list[Key]:
+        meta = {"namespace": "data", "name": "orders", "uid": "u", "generation": generation} | more
+        spec = {"poolRef": {"name": "bk"}, "compaction": {"enabled": False}}
+        schedule = {job: {"schedule": "0 3 * * *"}} if asks else {}
+        return route.keys(event_from("Topic", type_, {"metadata": meta, "spec": spec | schedule}))
+
+    assert seen(1) == [JOBS, topic]
+    assert seen(1) == []
+    assert seen(2) == [JOBS, topic]
+    assert seen(2, annotations={"daybook.dev/pause": "true"}) == [JOBS, topic]
+    assert seen(2) == [JOBS, topic], "it is not paused any more"
+    assert seen(3, asks=False) == [JOBS, topic], "the CronJob goes"
+    assert seen(4, asks=False) == [topic]
+    assert seen(4, "DELETED", asks=False) == [topic]
+    assert seen(5) == [JOBS, topic]
+    assert seen(5, "DELETED") == [JOBS, topic]
+    assert seen(5, "DELETED") == [JOBS, topic], "nobody knows what it named"
 
 
 def test_a_pool_is_about_its_ledgers_too() -> None:
@@ -197,7 +220,7 @@ def test_what_a_resync_has_listed_is_no_news_and_is_taken_once() -> None:
     assert inventory.take_listed(TOPIC) is None
     route.listing_begins()
     route.keys_at_resync(topic_event(1))
-    assert route.keys(topic_event(2)) == [JOBS, TOPIC]
+    assert route.keys(topic_event(2)) == [TOPIC]
     assert inventory.take_listed(TOPIC) is None, "the event is newer"
 
 
