@@ -31,6 +31,7 @@ from daybook_operator.plan.pool.state import Drain, Recovery, Roll
 from daybook_operator.plan.recovery.plan import recovery_status
 from daybook_operator.reconcile.cluster_pods import pods_of
 from daybook_operator.reconcile.listing import if_allowed
+from daybook_operator.reconcile.open_gaps import open_gaps
 from daybook_operator.reconcile.pool_objects import observed_claims, observed_pods, observed_stateful_set
 from daybook_operator.reconcile.pool_survey import Asker, Surveys
 from daybook_operator.reconcile.recovery import observe_recovery
@@ -187,6 +188,7 @@ class PoolObserver:
             blocked=link.audits.last_report.found.blocked if link.audits.last_report else (),
             lost_bookie_delay_s=delay_s,
             last_audit=_found_by(link.audits.last_full_report),
+            open_gaps=await open_gaps(link),
             recovery=recovery_status(repair, self._services.now_ms()),
             job_problems=(*filter(None, [refusal]), *repair.job_problems),
         )

@@ -14,6 +14,7 @@ from daybook.metadata.bookies import Location
 from daybook_operator.plan.effects import ClusterRef, Manifest, Ref, ref_of
 from daybook_operator.plan.lost_ledgers import Verdict
 from daybook_operator.plan.names import pool_in_cluster
+from daybook_operator.plan.open_gaps import OpenGaps
 from daybook_operator.plan.pool.parts import Part
 from daybook_operator.plan.pool.spec import PoolDefaults, PoolSpec
 from daybook_operator.plan.pool.state import Drain, Recovery, Roll
@@ -147,6 +148,8 @@ class ObservedCluster:
     """Why recovery Jobs cannot be made, or do not start, in Kubernetes' words."""
     last_audit: str = ""
     """What the last full audit found, in words, if it was not clean."""
+    open_gaps: OpenGaps = field(default_factory=OpenGaps)
+    """What of that no repair will change."""
     recovery: Mapping[str, Any] = field(default_factory=dict)
     """`status.recovery`, as every pool of the cluster has it."""
     survey: Survey = field(default_factory=Survey)

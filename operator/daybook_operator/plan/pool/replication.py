@@ -102,6 +102,9 @@ def _judge(pool: ObservedPool, cluster: ObservedCluster, recovery: Recovery) -> 
     began_ms = clean_audit_began_ms(pool)
     if began_ms is None or began_ms <= recovery.changed_ms:
         found = f"; the last one says: {cluster.last_audit}" if cluster.last_audit else ""
+        if cluster.open_gaps:
+            text = f"{cluster.open_gaps.in_words}{found}"
+            return wrong(FULLY_REPLICATED, "OpenGaps", text, next_step=cluster.open_gaps.next_step)
         return wrong(
             FULLY_REPLICATED,
             "AuditPending",
