@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from tests.paths import ROOT
 from tools.slo.cases import QUORUMS
+from tools.slo.kubernetes import KUBERNETES, KUBERNETES_NOTES, kubernetes_rows
 
 RECORDS: Final = ROOT / "docs" / "records" / "slo.jsonl"
 PAGE: Final = ROOT / "docs" / "slo.md"
@@ -122,6 +123,9 @@ def page(records: Sequence[Record]) -> str:
                 started=_time([record["started_ms"] for record in alls]),
             ),
             *_broker_parts(brokers),
+            KUBERNETES,
+            _table(("loss", "without a receipt", "asked", "lost", "step"), kubernetes_rows()),
+            KUBERNETES_NOTES,
             MATRIX.format(
                 test=_each(record["test"] for record in matrix),
                 runs=len(runs),

@@ -2,6 +2,7 @@
 
 from tests.paths import ROOT
 from tools.slo.cases import cases
+from tools.slo.kubernetes import INTERRUPTIONS, KUBERNETES
 from tools.slo.page import PAGE, RECORDS, load, page
 
 
@@ -53,3 +54,18 @@ def test_a_case_that_comes_out_differently_shows_on_the_page() -> None:
     case = next(r for r in records if r["kind"] == "matrix" and (r["ensemble"], r["lost"]) == (3, 1))
     assert "differs" not in page(records)
     assert "differs" in page([*records, {**case, "reads": False}])
+
+
+def test_the_figures_of_pods_and_nodes_are_those_of_the_run_that_the_kubernetes_page_has() -> None:
+    steps = {
+        cells[1]: cells[3]
+        for line in (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8").splitlines()
+        if len(cells := [cell.strip() for cell in line.split("|")]) > 3
+    }
+    for each in INTERRUPTIONS:
+        assert each.figure in steps[each.step].replace("*", ""), each.step
+        assert not each.asked or f"asked: {each.asked.removesuffix(' s')})" in steps[each.step], each.step
+    assert "28 | from `helm install` to the first message" in (ROOT / "docs/kubernetes.md").read_text(
+        encoding="utf-8"
+    )
+    assert "took 28 s" in KUBERNETES
