@@ -21,18 +21,15 @@ class AskedBookies:
         """Ask through `client`."""
         self._client = client
 
-    async def until_registered(self, bookies: Sequence[BookieId], timeout_s: float) -> None:
-        """Wait for `bookies`. Raises DaybookError that names those that do not come."""
+    async def until_registered(self, bookies: Sequence[BookieId], timeout_s: float, next_step: str) -> None:
+        """Wait for `bookies`. Raises DaybookError that names those that do not come, and the `next_step`."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not set(bookies) <= self._client.bookies().keys():  # noqa: ASYNC110 - a client's view has no event
                     await asyncio.sleep(_POLL_S)
         except TimeoutError as error:
             missing = ", ".join(sorted(set(bookies) - self._client.bookies().keys()))
-            msg = (
-                f"{missing} did not register within {timeout_s:g} s, and no ledger begins before their ids are known: start them "
-                "and import again with --overwrite; a bookie that is gone for good is named with --lost"
-            )
+            msg = f"{missing} did not register within {timeout_s:g} s, and no ledger begins before their ids are known: {next_step}"
             raise DaybookError(msg) from error
 
     async def highest_held(self, bookies: Sequence[BookieId]) -> LedgerId:

@@ -18,6 +18,7 @@ from daybook.cli.connection import (
     with_store,
 )
 from daybook.cli.listing import print_json_array, print_tables
+from daybook.cli.metadata_readmit import readmit
 from daybook.cli.output import err, out
 from daybook.cli.progress import progress
 from daybook.core.ids import LedgerId
@@ -138,7 +139,11 @@ async def _let_ledgers_begin(
     from daybook.metadata.backup.restore import finish
 
     asked = AskedBookies(client)
-    await asked.until_registered(bookies, wait_s)
+    await asked.until_registered(
+        bookies,
+        wait_s,
+        "start them and import again with --overwrite; a bookie that is gone for good is named with --lost",
+    )
     highest = await asked.highest_held(bookies)
     next_id = await finish(client.store, client.layout, export, highest_held=highest)
     for bookie in bookies:
@@ -228,3 +233,6 @@ def confirm(
     out.print(
         "the restore is confirmed: the next garbage collection of each bookie deletes what the metadata does not name"
     )
+
+
+app.command()(readmit)

@@ -40,6 +40,10 @@ REPLACEMENT_VALID_MS: Final = 24 * 3600 * 1000
 """How long a replacement stays authorised: long enough to change a disk, too short for a mount that fails months later."""
 
 
+DIRECTORIES: Final = ("journal", "store")
+"""A bookie's directories, as cookies name them: one more or one less is another bookie."""
+
+
 class BookieStillRegisteredError(MetadataError):
     """A replacement was requested while the old bookie may still run (rule 29)."""
 
@@ -229,7 +233,7 @@ class BookieDirectory:
         not merely cut off. `now_ms` is for people: the clock of ZooKeeper decides about the age.
         """
         check_bookie_id(bookie)
-        await self._refuse_if_registered(bookie)
+        await self.refuse_if_registered(bookie)
         data = json.dumps({"by": by, "atMs": now_ms, "token": uuid.uuid4().hex}).encode()
         path = self._layout.replacement(bookie)
         while True:
@@ -245,7 +249,8 @@ class BookieDirectory:
                 continue  # it was used just now
             return
 
-    async def _refuse_if_registered(self, bookie: BookieId) -> None:
+    async def refuse_if_registered(self, bookie: BookieId) -> None:
+        """Raise BookieStillRegisteredError while the bookie is registered, read after a `sync`."""
         await self._store.sync(self._layout.root)
         for writable in (True, False):
             path = self._layout.registration(bookie, writable=writable)

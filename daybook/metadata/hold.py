@@ -8,14 +8,16 @@ before a listing and after it knows that no hold began and ended meanwhile.
 
 import json
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from daybook.core.errors import MetadataError
 from daybook.core.format.stored_record import read_record
+from daybook.core.ids import LedgerId
 from daybook.metadata.layout import Layout
-from daybook.metadata.store.store import MetadataStore, NoNodeError
+from daybook.metadata.store.store import Create, MetadataStore, NoNodeError, Operation, Put
 
 FORMAT_VERSION = 1
 
@@ -26,12 +28,17 @@ class CollectionHeldError(MetadataError):
 
 @dataclass(frozen=True, slots=True)
 class CollectionHold:
-    """The value of the node. `at_ms` and `exported_at_ms` are wall-clock times, for people."""
+    """The value of the node. `at_ms` and `exported_at_ms` are wall-clock times, for people.
+
+    `next_id` is the first id that the restored cluster gives out; None before that is known, and after an import by a release that
+    did not note it.
+    """
 
     is_held: bool
     at_ms: int
     exported_at_ms: int
     token: str
+    next_id: LedgerId | None = None
 
     @property
     def reason(self) -> str:
@@ -48,13 +55,15 @@ class CollectionHold:
 
     def to_json(self) -> bytes:
         """The stored form."""
-        record = {
+        record: dict[str, Any] = {
             "formatVersion": FORMAT_VERSION,
             "held": self.is_held,
             "atMs": self.at_ms,
             "exportedAtMs": self.exported_at_ms,
             "token": self.token,
         }
+        if self.next_id is not None:
+            record["nextLedger"] = self.next_id
         return json.dumps(record).encode()
 
     @classmethod
@@ -67,6 +76,7 @@ class CollectionHold:
                 at_ms=int(record["atMs"]),
                 exported_at_ms=int(record["exportedAtMs"]),
                 token=str(record["token"]),
+                next_id=int(record["nextLedger"]) if "nextLedger" in record else None,
             )
 
         return read_record(data, "hold of the collection", FORMAT_VERSION, make)
@@ -79,6 +89,21 @@ async def read_hold(store: MetadataStore, layout: Layout) -> CollectionHold | No
         return CollectionHold.from_json((await store.get(layout.collection_hold)).value)
     except NoNodeError:
         return None
+
+
+async def begin_ids(
+    store: MetadataStore, layout: Layout, next_id: LedgerId, *, also: Sequence[Operation] = ()
+) -> None:
+    """Create the counter of ledger ids, and note in the hold where it begins, in one transaction with `also`: ledgers begin again from here on.
+
+    Raises NodeExistsError if there is a counter, NoNodeError if there is no hold, MetadataError.
+    """
+    node = await store.get(layout.collection_hold)
+    noted = replace(CollectionHold.from_json(node.value), next_id=next_id)
+    counter = json.dumps({"next": next_id, "token": uuid.uuid4().hex}).encode()
+    await store.multi(
+        [Put(layout.collection_hold, noted.to_json(), node.version), Create(layout.idgen, counter), *also]
+    )
 
 
 async def check_not_held(store: MetadataStore, layout: Layout) -> None:

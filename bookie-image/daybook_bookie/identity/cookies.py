@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from daybook.core.bookie.life import Start
-from daybook.metadata.bookies import Cookie
+from daybook.metadata.bookies import DIRECTORIES, Cookie
 from daybook_bookie.disk.disk import Disk
 from daybook_bookie.disk.errors import CookieError, DiskLostError, ForgottenError
 from daybook_bookie.disk.small_files import (
@@ -26,8 +26,7 @@ COOKIE: Final = "cookie"
 _CREATING: Final = "cookie.new"
 _VERSION: Final = 1
 _HARMLESS: Final = frozenset({"lost+found", "cookie.tmp", "cookie.new.tmp"})
-ROLES: Final = ("journal", "store")
-"""A bookie's directories: one more or one less is another bookie."""
+ROLES: Final = DIRECTORIES
 
 
 def _fields(cookie: Cookie) -> dict[str, Any]:
@@ -136,7 +135,8 @@ def check_cookies(
     served = len(bare) < len(found) or registered is not None
     if named_by_ledgers or (served and not half_created):
         refusal = _kind_of_refusal(found, bare, in_zookeeper=registered is not None)
-        raise refusal(_missing(expected.bookie, bare, in_zookeeper=registered is not None))
+        hint = _readmission(found) if refusal is ForgottenError else ""
+        raise refusal(_missing(expected.bookie, bare, in_zookeeper=registered is not None) + hint)
     if filled:
         raise CookieError(_not_empty(filled))
     return Start.FIRST
@@ -185,6 +185,19 @@ def _missing(bookie_id: str, bare: list[str], *, in_zookeeper: bool) -> str:
     return (
         f"{bookie_id} has served before, but {' and '.join(what)}: mount the right directories; if the data is lost, "
         f"authorise a replacement (`daybook bookie replace {bookie_id}`)"
+    )
+
+
+def _readmission(found: Mapping[str, Found]) -> str:
+    """What to do after a restore from an export that is older than the bookie (rule 68); "" if its directories do not fit together."""
+    cookies = {each.cookie for each in found.values()}
+    cookie = cookies.pop()
+    if cookies or cookie is None:
+        return ""
+    owner = f" --pool-uid {cookie.pool_uid}" if cookie.pool_uid else ""
+    return (
+        "; if the metadata was restored from an export that is older than this bookie, it keeps its data by "
+        f"`daybook metadata readmit {cookie.bookie} {cookie.incarnation}{owner}`"
     )
 
 

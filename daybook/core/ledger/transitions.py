@@ -44,8 +44,10 @@ def _why_illegal(old: LedgerMetadata, new: LedgerMetadata) -> str | None:
         return f"a ledger never goes from {old.state.value} back to {new.state.value}"
     if old.writer_token is not None and new.writer_token != old.writer_token:
         return "the writer token is set once (rule 53)"
-    if new.restored_among != old.restored_among and not new.is_closed:
+    if not new.is_closed and not set(old.restored_among) <= set(new.restored_among):
         return "what is to be asked before the close of a restored ledger stays until the close (rule 68)"
+    if new.restored_among != old.restored_among and not old.restored_among:
+        return "only a restored ledger is recovered as one (rule 68)"
     if old.is_closed and (new.last_entry, new.length) != (old.last_entry, old.length):
         return "a close is final (rule 11)"
     old_starts = [fragment.first_entry for fragment in old.fragments]

@@ -11,7 +11,6 @@ of these before it closes the ledger (`daybook.core.recovery.elsewhere`).
 """
 
 import json
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from daybook.core.errors import MetadataError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.metadata.backup.file import BackupFileError, ExportedNode, Header, open_export
-from daybook.metadata.hold import begin_hold
+from daybook.metadata.hold import begin_hold, begin_ids
 from daybook.metadata.instance import make_once
 from daybook.metadata.layout import Layout, join_id
 from daybook.metadata.store.store import Create, MetadataStore, NoNodeError
@@ -128,7 +127,7 @@ async def finish(store: MetadataStore, layout: Layout, export: Export, *, highes
     Ledgers begin again from here on.
     """
     next_id = max(export.next_id, highest_held + 1)
-    await store.create(layout.idgen, json.dumps({"next": next_id, "token": uuid.uuid4().hex}).encode())
+    await begin_ids(store, layout, next_id)
     return next_id
 
 

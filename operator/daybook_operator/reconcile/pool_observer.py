@@ -15,6 +15,7 @@ from daybook.core.errors import DaybookError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.repair.judgement import Reason
 from daybook.core.repair.task import bookies_with, is_harmless
+from daybook.metadata.hold import read_hold
 from daybook.metadata.instance import read_instance
 from daybook.metadata.tree import list_directory
 from daybook_operator.clusters.link import ClusterLink
@@ -174,6 +175,7 @@ class PoolObserver:
         repair = await observe_recovery(self._services, link)
         refusal = self._services.inventory.refusal_of(link.ref)
         instance = await read_instance(link.client.store, link.client.layout)
+        hold = await read_hold(link.client.store, link.client.layout)
         seen = ObservedCluster(
             bookies=bookies,
             instance_id=instance.instance_id,
@@ -187,6 +189,7 @@ class PoolObserver:
             lost=link.audits.last_report.lost_bookies if link.audits.last_report else (),
             blocked=link.audits.last_report.found.blocked if link.audits.last_report else (),
             lost_bookie_delay_s=delay_s,
+            collection_held=hold is not None and hold.is_held,
             last_audit=_found_by(link.audits.last_full_report),
             open_gaps=await open_gaps(link),
             recovery=recovery_status(repair, self._services.now_ms()),

@@ -294,6 +294,19 @@ def test_the_gate_ready_asks_for_readiness_alone(sim: PoolSim) -> None:
 # Lost disks.
 
 
+def test_rule_68_a_bookie_that_restored_metadata_does_not_know_keeps_its_disks(sim: PoolSim) -> None:
+    """It is younger than the export, and may have the only copies of what began later; a replacement would empty it."""
+    sim.crash(1)
+    sim.pods[1].exit_code = EXIT_FORGOTTEN
+    sim.cookies.discard("data.bk-1")
+    world = sim.world()
+    assert world.cluster is not None
+    lost = lost_disk_step(replace(world, cluster=replace(world.cluster, collection_held=True)))
+    assert lost.step.effects == ()
+    assert "`daybook metadata readmit data.bk-1 …`" in str(lost.why_down)
+    assert any(isinstance(each, AuthoriseReplacement) for each in lost_disk_step(world).step.effects)
+
+
 @pytest.mark.parametrize(
     ("exit_code", "has_cookie", "policy", "is_authorised"),
     [

@@ -72,6 +72,12 @@ def _why_not(pool: ObservedPool, pod: ObservedPod) -> str | None:
             return f"which ledgers it holds is not known: {why}; repair or delete that ledger"
         return "which ledgers it holds is not known yet: the ledgers' metadata is being read"
     if pod.exit_code == EXIT_FORGOTTEN and bookie not in pool.cluster.cookies:
+        if pool.cluster.collection_held:
+            return (
+                "its cookie is missing in ZooKeeper, whose metadata was restored, so it may have the only copies of ledgers that began after "
+                f"the export: its log has the command that lets it start with its disks (`daybook metadata readmit {bookie} …`); if nothing on "
+                f"them is needed, {command} lets it start without"
+            )
         if pool.cluster.survey.ledgers_of.get(bookie, 0) == 0:
             return ""
         return (

@@ -144,6 +144,8 @@ class ObservedCluster:
     blocked: tuple[str, ...] = ()
     """What the last audit found and no worker can repair now, in words."""
     lost_bookie_delay_s: float | None = None
+    collection_held: bool = False
+    """The metadata was restored, and nobody has confirmed yet that what it does not name may be deleted (rule 68)."""
     job_problems: tuple[str, ...] = ()
     """Why recovery Jobs cannot be made, or do not start, in Kubernetes' words."""
     last_audit: str = ""

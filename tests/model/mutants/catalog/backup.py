@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from daybook_bookie.identity.metadata_link import MetadataLink
 from daybook_bookie.upkeep.gc import Collector
+from daybook_operator.plan.pool import lost_disk
 from daybook_spark.write import sweep
 
 from daybook.core.effects import SendRead
@@ -25,6 +26,7 @@ ELSEWHERE = "tests/unit/core/recovery/test_elsewhere.py::"
 SWEEP = "tests/unit/spark/test_manifest_commit.py::"
 DECOMMISSION = "tests/unit/autorecovery/test_decommission.py::"
 HOLD = "tests/unit/bookie/upkeep/test_server_hold.py::"
+LOST_DISKS = "tests/unit/operator/test_pool_bookies.py::"
 
 
 @by_test(68, SNAPSHOT + "test_rule_68_what_changes_while_it_is_read_is_read_again_until_nothing_did")
@@ -111,3 +113,14 @@ def a_decommission_trusts_restored_metadata(monkeypatch: pytest.MonkeyPatch) -> 
         return
 
     monkeypatch.setattr("daybook.metadata.bookies.check_not_held", always_fine)
+
+
+@by_test(68, LOST_DISKS + "test_rule_68_a_bookie_that_restored_metadata_does_not_know_keeps_its_disks")
+def the_operator_empties_whom_the_restore_forgot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It replaces a bookie that has no cookie and that no ledger names, although both say only how old the export is."""
+    why_not: Callable[..., Any] = lost_disk._why_not
+
+    def without_hold(pool: Any, pod: Any) -> Any:
+        return why_not(replace(pool, cluster=replace(pool.cluster, collection_held=False)), pod)
+
+    monkeypatch.setattr(lost_disk, "_why_not", without_hold)

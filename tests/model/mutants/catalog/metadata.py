@@ -56,7 +56,7 @@ async def a_ledger_that_cannot_be_read_counts_as_deleted(
     29,
     "tests/unit/metadata/test_bookies.py::test_rule_29_a_replacement_needs_the_old_registration_gone_and_is_used_once",
 )
-@instead_of(bookies.BookieDirectory, "_refuse_if_registered")
+@instead_of(bookies.BookieDirectory, "refuse_if_registered")
 async def a_registered_bookie_may_be_replaced(_self: Any, _bookie: str) -> None:
     """A replacement is authorised while the old bookie is still registered."""
     return

@@ -158,11 +158,22 @@ CLOSED = OPEN.with_ensemble(5, 50, ("a", "b", "d")).closed(9, 90)
         (OPEN.attached("one"), replace(OPEN, writer_token="two"), "set once"),
         (OPEN.attached("one"), OPEN, "set once"),
         (replace(OPEN.in_recovery(), restored_among=("a",)), OPEN.in_recovery(), "stays until the close"),
+        (
+            replace(OPEN.in_recovery(), restored_among=("a", "b")),
+            replace(OPEN.in_recovery(), restored_among=("b", "c")),
+            "stays until the close",
+        ),
+        (OPEN.in_recovery(), replace(OPEN.in_recovery(), restored_among=("a",)), "only a restored ledger"),
     ],
 )
 def test_illegal_steps_are_refused(old: LedgerMetadata, new: LedgerMetadata, what: str) -> None:
     with pytest.raises(MetadataError, match=what):
         check_transition(old, new)
+
+
+def test_rule_68_a_recovery_may_have_to_ask_one_more_bookie() -> None:
+    restored = replace(OPEN.in_recovery(), restored_among=("a",))
+    check_transition(restored, replace(restored, restored_among=("a", "e")))
 
 
 def test_rule_53_a_ledger_is_attached_once() -> None:
