@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
+from daybook.local.cluster_file import ClusterError
 from daybook.metadata.instance import await_instance
 from daybook.metadata.layout import Layout
 from daybook.metadata.store.zookeeper import ZooKeeperStore
@@ -131,3 +133,89 @@ async def test_rule_68_after_a_restore_nothing_is_deleted_before_a_person_confir
     async with connect_to(cluster) as client:
         for bookie in BOOKIES:
             assert not (await info(client, bookie)).collection_refused
+
+
+async def forgotten_by_the_export(cluster: LocalCluster, bookie: str, file: Path) -> None:
+    """An export that is older than `bookie`, which is stopped: as if it had been added after it."""
+    store = await ZooKeeperStore.open(cluster.zookeeper.connect_string)
+    try:
+        path = Layout(CLUSTER_NAME).cookie(bookie)
+        cookie = (await store.get(path)).value
+        await store.delete(path)
+        await daybook_metadata(cluster, "export", file)
+        await store.create(path, cookie)
+    finally:
+        await store.close()
+
+
+async def on_one_bookie(cluster: LocalCluster, bookie: str, entry: bytes) -> int:
+    """A closed ledger whose only copies are on `bookie`; its id."""
+    async with connect_to(cluster) as client:
+        await until_registered(client)
+        while True:
+            ledger = await client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+            await ledger.append(entry)
+            await ledger.close()
+            if ledger.metadata.bookies() == {bookie}:
+                return ledger.id
+
+
+async def test_rule_68_a_bookie_that_is_younger_than_the_export_is_readmitted_with_its_disks(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    file, young = tmp_path / "metadata.gz", BOOKIES[-1]
+    await off(cluster.stop_bookies, young)
+    (before,) = await written(cluster, [b"before"])
+    await forgotten_by_the_export(cluster, young, file)
+    await off(cluster.start_bookie, young)
+    only_copy = await on_one_bookie(cluster, young, b"the only copy")
+
+    await off(cluster.stop_bookies, *BOOKIES)
+    await off(lose_the_data_of_zookeeper, cluster)
+    store = await ZooKeeperStore.open(cluster.zookeeper.connect_string)
+    try:
+
+        async def start_the_others() -> None:
+            await await_instance(store, Layout(CLUSTER_NAME), PATIENCE_S)
+            for bookie in BOOKIES[:-1]:
+                await off(cluster.start_bookie, bookie)
+
+        await asyncio.gather(daybook_metadata(cluster, "import", file, "--wait", 60), start_the_others())
+        with pytest.raises(ClusterError):
+            await off(cluster.start_bookie, young)
+        log = next(cluster.directory.glob(f"{young}/*.log")).read_text(encoding="utf-8")
+        found = re.search(rf"daybook metadata readmit {young} (\w+)", log)
+        assert found is not None, log
+        command = ("readmit", young, found[1])
+
+        counter = await store.get(Layout(CLUSTER_NAME).idgen)
+        planned = await daybook_metadata(cluster, *command, "--dry-run")
+        assert "ids continue at" in planned.stderr
+        assert await store.get(Layout(CLUSTER_NAME).idgen) == counter
+        assert await store.exists(Layout(CLUSTER_NAME).cookie(young)) is None
+
+        silent = await daybook_metadata(cluster, *command, "--yes", "--wait", 0.1, exit_code=1)
+        assert "give the same command again" in silent.stderr
+        assert "is not readmitted" in (await daybook_metadata(cluster, *command, "--give-up")).stdout
+
+        async def start_the_young_one() -> None:
+            async for cookie in store.watch_node(Layout(CLUSTER_NAME).cookie(young)):
+                if cookie is not None:
+                    await off(cluster.start_bookie, young)
+                    return
+
+        readmitted, _ = await asyncio.gather(
+            daybook_metadata(cluster, *command, "--yes", "--wait", 60), start_the_young_one()
+        )
+    finally:
+        await store.close()
+    assert f"the next ledger is {only_copy + 1}" in readmitted.stdout
+    listed = json.loads((await daybook_metadata(cluster, "orphans", "--json")).stdout)
+    assert (only_copy, [young]) in [(each["ledger_id"], each["bookies"]) for each in listed]
+    assert (await written(cluster, [b"anew"]))[0] > only_copy
+    assert await read(cluster, before) == [b"before"]
+    again = await daybook_metadata(cluster, *command, "--dry-run", exit_code=1)
+    assert "needs no readmission" in again.stderr
+    async with connect_to(cluster) as client:
+        await until_registered(client)
+        assert not (await info(client, young)).collection_refused

@@ -14,7 +14,8 @@ from daybook_spark.write import sweep
 from daybook.core.effects import SendRead
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.recovery.elsewhere import Elsewhere
-from daybook.metadata.backup import restore
+from daybook.metadata.backup import readmission, restore
+from daybook.metadata.backup.readmission import Readmissions
 from daybook.metadata.store.tree_watch import TreeWatch
 from tests.model.mutants.registry import around, mutant
 
@@ -25,6 +26,7 @@ RESTORE = "tests/unit/metadata/backup/test_restore.py::"
 ELSEWHERE = "tests/unit/core/recovery/test_elsewhere.py::"
 SWEEP = "tests/unit/spark/test_manifest_commit.py::"
 DECOMMISSION = "tests/unit/autorecovery/test_decommission.py::"
+READMISSION = "tests/unit/metadata/backup/test_readmission.py::"
 HOLD = "tests/unit/bookie/upkeep/test_server_hold.py::"
 LOST_DISKS = "tests/unit/operator/test_pool_bookies.py::"
 
@@ -124,3 +126,38 @@ def the_operator_empties_whom_the_restore_forgot(monkeypatch: pytest.MonkeyPatch
         return why_not(replace(pool, cluster=replace(pool.cluster, collection_held=False)), pod)
 
     monkeypatch.setattr(lost_disk, "_why_not", without_hold)
+
+
+@by_test(68, READMISSION + "test_rule_68_no_ledger_begins_between_a_readmission_and_the_bookies_answer")
+def ledgers_begin_while_a_bookie_is_readmitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new ledger gets the id of one that lies on the bookie's disks."""
+
+    async def only_the_cookie(self: Any, planned: Any) -> None:
+        await self._store.create(self._layout.cookie(planned.cookie.bookie), planned.cookie.to_json())
+
+    monkeypatch.setattr(Readmissions, "begin", only_the_cookie)
+
+
+@by_test(68, READMISSION + "test_rule_68_a_recovery_asks_the_readmitted_bookie_before_it_closes")
+def a_recovery_does_not_ask_whom_the_export_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger whose writer moved to younger bookies alone is closed before what they acknowledged."""
+    monkeypatch.setattr(readmission, "_is_to_ask", lambda metadata, bookie: False)
+
+
+@by_test(68, READMISSION + "test_rule_68_once_a_ledger_has_begun_nobody_is_readmitted")
+def ids_that_were_given_out_again_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A readmission looks at the counter of now alone, and the bookie has other ledgers of the same ids."""
+    check: Callable[..., Any] = Readmissions.check
+
+    async def from_now_on(self: Any, cookie: Any) -> Any:
+        counter = await self._counter()
+        monkeypatch.setattr(Readmissions, "_first_id", lambda *_: counter.value)
+        return await check(self, cookie)
+
+    monkeypatch.setattr(Readmissions, "check", from_now_on)
+
+
+@by_test(68, READMISSION + "test_rule_68_disks_that_may_lack_what_the_metadata_names_them_for_are_refused")
+def whoever_the_metadata_names_is_readmitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie honestly answers "not found" for what its metadata says it has."""
+    monkeypatch.setattr(LedgerMetadata, "bookies", lambda self: frozenset())

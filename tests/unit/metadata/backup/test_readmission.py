@@ -133,7 +133,7 @@ async def test_an_interrupted_readmission_goes_on_even_if_a_recovery_uses_the_bo
 
 
 async def test_what_was_begun_can_be_given_up_while_nothing_uses_the_bookie(store: MetadataStore) -> None:
-    readmissions, cookie = Readmissions(store, LAYOUT), await young(store)
+    readmissions, cookie = Readmissions(store, LAYOUT), await young(store, "incarnation-1")
     planned = await readmissions.check(cookie)
     await readmissions.begin(planned)
     registration = await register(store, BookieInfo(YOUNG, "address", boot_id="boot"))
