@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import count
@@ -136,6 +137,18 @@ def shared_brokers(namespace: str, tmp_path_factory: pytest.TempPathFactory) -> 
         yield Brokers(cluster)
 
 
+@contextmanager
+def made_site(plane: ControlPlane, namespace: str, brokers: Brokers, directory: Path) -> Iterator[Site]:
+    plane.kubectl("create", "namespace", namespace)
+    zookeeper = brokers.cluster.zookeeper.connect_string
+    resources = Resources(plane, namespace)
+    try:
+        resources.create(pool("bk", zookeeper, CLUSTER_NAME, is_paused=True))
+        yield Site(plane, resources, zookeeper, directory)
+    finally:
+        plane.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
 @pytest.fixture(scope="module")
 def site(
     control_plane: ControlPlane,
@@ -143,14 +156,17 @@ def site(
     shared_brokers: Brokers,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Site]:
-    control_plane.kubectl("create", "namespace", namespace)
-    zookeeper = shared_brokers.cluster.zookeeper.connect_string
-    resources = Resources(control_plane, namespace)
-    try:
-        resources.create(pool("bk", zookeeper, CLUSTER_NAME, is_paused=True))
-        yield Site(control_plane, resources, zookeeper, tmp_path_factory.mktemp("topics"))
-    finally:
-        control_plane.kubectl("delete", "namespace", namespace, "--wait=false")
+    with made_site(control_plane, namespace, shared_brokers, tmp_path_factory.mktemp("topics")) as made:
+        yield made
+
+
+@pytest.fixture
+def empty_site(
+    control_plane: ControlPlane, namespace: str, shared_brokers: Brokers, tmp_path: Path
+) -> Iterator[Site]:
+    """A namespace without the Topics of other tests."""
+    with made_site(control_plane, f"{namespace}-empty", shared_brokers, tmp_path) as made:
+        yield made
 
 
 @pytest.fixture
@@ -213,10 +229,9 @@ def test_a_topic_is_created_used_grown_and_kept(
     assert {site.manager(partition(name, each)) for each in range(3)} == {None}
 
 
-def test_what_the_operator_writes_on_a_topic_has_it_reconciled_by_nobody(
-    site: Site, brokers: Brokers
-) -> None:
+def test_what_the_operator_writes_on_a_topic_has_it_reconciled_by_nobody(empty_site: Site) -> None:
     """One reconcile creates, one more finds the topic and says so; then each change of a person is its own."""
+    site = empty_site
     operator = site.operator(RESYNC_MS="600000")
     operator.start()
 
