@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,9 @@ DIES: Final = "seq 1001 2000"
 COMES_BACK: Final = 6
 """The part that begins with the node's return."""
 COMMAND_S: Final = 900.0
+LONGEST: Final = 4
+"""How many of the commands the table names with their seconds, each by its first NAMED_CHARS characters."""
+NAMED_CHARS: Final = 40
 
 
 def type_tutorial(world: World, values: Path) -> str:
@@ -34,7 +38,8 @@ def type_tutorial(world: World, values: Path) -> str:
     example = yaml.safe_load((ROOT / CLIENT).read_text(encoding="utf-8"))
     example["spec"]["containers"][0]["image"] = image_name("broker", world.tags[0])
     client.write_text(yaml.safe_dump(example), encoding="utf-8")
-    typed, node = 0, ""
+    took_s: list[tuple[float, str]] = []
+    node = ""
     for command in commands():
         if command.line.startswith(DIES):
             node = _node_that_dies(world)
@@ -42,14 +47,18 @@ def type_tutorial(world: World, values: Path) -> str:
         if command.part == COMES_BACK and node:
             world.cluster.start(node)
             node = ""
+        began = time.monotonic()
         line = command.line.replace(REGISTRY, f"-f {values}").replace(CLIENT, str(client))
         if command.part == COMES_BACK:  # the page says that it takes some time until all is well
             world.until(command.line, partial(_type, world, line, command), COMMAND_S)
         else:
             _type(world, line, command)
-        typed += 1
+        took_s.append((time.monotonic() - began, command.line))
     _empty(world)
-    return f"{typed} commands"
+    longest = "; ".join(
+        f"{seconds:.0f} s: {line[:NAMED_CHARS]}" for seconds, line in sorted(took_s, reverse=True)[:LONGEST]
+    )
+    return f"{len(took_s)} commands; the longest: {longest}"
 
 
 def _type(world: World, line: str, command: Command) -> bool:
