@@ -10,4 +10,5 @@ In reading order:
     writing  one ledger into one file
     reading  a file: any of its entries, and whether it is whole
     rows     a ledger's messages as plain Parquet, beside its entries
+    gone_topics  the folders of topics, and a note beside the files of a deleted one (rule 73)
 """

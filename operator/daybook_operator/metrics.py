@@ -1,7 +1,7 @@
 """The operator's own metrics, and those of the auditors that it runs, each with its cluster as a label."""
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import Metric
@@ -54,8 +54,15 @@ class OperatorMetrics:
             "Ledgers with an entry that no bookie has any more, since disks are lost, by cluster.",
             "cluster",
         )
+        self.pool_condition = self._gauge(
+            "pool_condition",
+            "A condition of a BookiePool: 1 is True, 0 is False; absent while it is Unknown. A pool is NAMESPACE/NAME.",
+            "pool",
+            "condition",
+        )
         self._of_clusters = (self.recovery_jobs, self.under_replicated, self.unrecoverable)
         self._clusters: set[str] = set()
+        self._conditions: dict[str, set[str]] = {}
 
     def repair_of(self, cluster: str, *, under_replicated: int, unrecoverable: int, jobs: int) -> None:
         """The state of the repair of a cluster."""
@@ -70,6 +77,16 @@ class OperatorMetrics:
             self._clusters.remove(cluster)
             for gauge in self._of_clusters:
                 gauge.remove(cluster)
+
+    def conditions_of(self, pool: str, conditions: Sequence[Mapping[str, Any]]) -> None:
+        """The conditions that the status of a pool has now; none: the pool is gone, and so are its series."""
+        known = {each["type"]: each["status"] == "True" for each in conditions if each["status"] != "Unknown"}
+        for gone in self._conditions.pop(pool, set()) - known.keys():
+            self.pool_condition.remove(pool, gone)
+        for condition, is_true in known.items():
+            self.pool_condition.labels(pool, condition).set(is_true)
+        if known:
+            self._conditions[pool] = set(known)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"daybook_operator_{name}", text, labels, registry=self.registry)

@@ -37,6 +37,14 @@ def retention(
     topics_per_second: Annotated[
         float, typer.Option(min=0, help="the most topics that are taken up in a second; 0: no limit")
     ] = 20.0,
+    files_below: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--files-below",
+            metavar="URI",
+            help="a place of offloaded ledgers, where files of deleted topics may be; those that topics' lists name are known; may be repeated",
+        ),
+    ] = None,
     dry_run: DryRun = False,
     termination_log: TerminationLog = None,
     master: Master = "local[*]",
@@ -45,7 +53,8 @@ def retention(
     cluster: Cluster = None,
     as_json: Json = False,
 ) -> None:
-    """Have owners drop what is past the retention of idle topics, and delete the ledgers of topics and jobs that nothing names.
+    """Have owners drop what is past the retention of idle topics, and delete the ledgers of topics and jobs that nothing names,
+    and the files of topics that were deleted.
 
     All topics of the cluster, unless some are named. Exits with 1 if the part of a topic failed, or without a broker.
     """
@@ -56,7 +65,9 @@ def retention(
             from daybook_spark.jobs.retain import RetentionTerms
             from daybook_spark.jobs.retention import run_retention
 
-            terms = RetentionTerms(round(grace * MS_OF_AN_HOUR), topics_per_second, dry_run)
+            terms = RetentionTerms(
+                round(grace * MS_OF_AN_HOUR), topics_per_second, dry_run, tuple(files_below or ())
+            )
             with progress("topics", "{task.completed} of {task.total} tasks done") as show:
                 summary = run_retention(spark, where, selection, terms, on_progress=show)
     finish(summary, termination_log, as_json=as_json)

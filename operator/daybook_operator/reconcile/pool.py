@@ -45,6 +45,8 @@ class PoolReconciler:
     async def reconcile(self, key: Key) -> float | None:
         """Observe the pool and carry out its plan; see `queue.Reconcile`. Raises KubeError, EffectError."""
         manifest: Object | None = await self._services.kube.find(key.kind, key.namespace, key.name)
+        status = (manifest or {}).get("status") or {}
+        self._services.metrics.conditions_of(f"{key.namespace}/{key.name}", status.get("conditions") or ())
         if manifest is None:
             self._services.inventory.remove_pool(key.namespace, key.name)
             return None

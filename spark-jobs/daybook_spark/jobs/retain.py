@@ -40,6 +40,8 @@ class RetentionTerms:
     topics_per_second: float = 20.0
     """Of all tasks together; 0: no limit."""
     is_dry_run: bool = False
+    places: tuple[str, ...] = ()
+    """Where files of deleted topics may be, beside the places that topics' lists name."""
 
 
 @dataclass(frozen=True, slots=True)

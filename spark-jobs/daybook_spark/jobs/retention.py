@@ -1,7 +1,8 @@
 """The retention job: what owners do not see of topics, by as many tasks as Spark has, and what killed jobs left (rule 71, rule 66).
 
 The driver reads which topics there are and which ledgers carry the mark of one, whole or not at all (rule 28). Tasks do the topics' parts
-(retain.py), a session each, and never faster than the limit that they share. At the end the driver sweeps the ledgers of jobs that no manifest names.
+(retain.py), a session each, and never faster than the limit that they share. At the end the driver sweeps the ledgers of jobs that no manifest
+names, and the files of deleted topics (gone_files.py).
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from daybook.runtime.clock import monotonic_s, unix_ms
 from daybook_spark.access import open_client
 from daybook_spark.audit.pace import Pace
 from daybook_spark.brokers import admin_of
+from daybook_spark.jobs.gone_files import delete_gone_files
 from daybook_spark.jobs.result import Done, JobSummary, TopicResult, attempt, leave_results, summary_of
 from daybook_spark.jobs.retain import RetentionTerms, TopicWork, retain
 from daybook_spark.jobs.topics import topics_of
@@ -32,6 +34,8 @@ from daybook_spark.write.sweep import sweep
 JOB: Final = "retention"
 SWEPT: Final = "manifests://"
 """Stands for a topic in the result of the sweep."""
+FILES: Final = "files://"
+"""And in that of the files of deleted topics."""
 _TASKS_PER_SLOT: Final = 4
 """A task that is lost is repeated, so it is only a part of what a slot does."""
 
@@ -59,6 +63,7 @@ def run_retention(
             results = spark.sparkContext.parallelize(works, tasks).mapPartitions(do).collect()
     if not selection.topics and not selection.namespaces:
         results.append(attempt(SWEPT, JOB, lambda: asyncio.run(_sweep(where, terms))))
+        results.append(attempt(FILES, JOB, lambda: asyncio.run(_delete_files(where, terms))))
     summary = summary_of(JOB, results)
     if not terms.is_dry_run:
         asyncio.run(leave_results(where, summary))
@@ -120,6 +125,12 @@ def _part(loop: LoopThread, client: Client, where: Where, work: TopicWork, terms
         return await retain(client, admin, work, terms)
 
     return loop.run(do())
+
+
+async def _delete_files(where: Where, terms: RetentionTerms) -> Done:
+    """The files of topics that were deleted."""
+    async with open_client(where) as client:
+        return await delete_gone_files(client, terms.places, terms.grace_ms, is_dry_run=terms.is_dry_run)
 
 
 async def _sweep(where: Where, terms: RetentionTerms) -> Done:

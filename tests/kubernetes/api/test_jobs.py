@@ -175,6 +175,8 @@ def test_a_failure_and_a_refusal_are_told_where_people_look(site: Site, operator
     )
     assert "Mars/Base" in site.condition("Topic", "lost", "JobsHealthy")[1]
 
+    series = f'daybook_operator_pool_condition{{condition="%s",pool="{site.namespace}/bk"}}'
+    until(lambda: operator.metric(series % "RetentionHealthy") == 1, operator, "no alert has a reason yet")
     site.fail("bk-retention", "bk-retention-1")
     until(
         lambda: site.condition("BookiePool", "bk", "RetentionHealthy")[0] == "JobFailed",
@@ -182,6 +184,8 @@ def test_a_failure_and_a_refusal_are_told_where_people_look(site: Site, operator
         "the pool says that its job failed",
     )
     assert "no pod succeeded" in site.condition("BookiePool", "bk", "RetentionHealthy")[1]
+    until(lambda: operator.metric(series % "RetentionHealthy") == 0, operator, "an alert sees it")
+    assert operator.metric(series % "AuditHealthy") == 1
 
     site.leave_result("fails", JobResult.of("compaction", 1, 2, error="no broker answers: start one"))
     until(

@@ -24,3 +24,26 @@ def test_a_cluster_that_is_gone_is_said_nothing_more_of() -> None:
     metrics.keep_only(["kept"])
     metrics.repair_of("gone", under_replicated=0, unrecoverable=0, jobs=0)
     assert ("recovery_jobs", "gone") in said(), "and of one that comes back"
+
+
+def test_the_conditions_of_a_pool_are_said_while_they_are_known() -> None:
+    """An alert watches them: one that stood still would fire, or be silent, for ever."""
+    metrics = OperatorMetrics()
+
+    def said() -> dict[tuple[str, str], float]:
+        return {
+            (sample.labels["pool"], sample.labels["condition"]): sample.value
+            for sample in next(iter(metrics.pool_condition.collect())).samples
+        }
+
+    def have(pool: str, **words: str) -> None:
+        metrics.conditions_of(pool, [{"type": type_, "status": word} for type_, word in words.items()])
+
+    have("data/other", RetentionHealthy="True")
+    have("data/bk", RetentionHealthy="False", AuditHealthy="True", Ready="Unknown")
+    other = {("data/other", "RetentionHealthy"): 1}
+    assert said() == other | {("data/bk", "RetentionHealthy"): 0, ("data/bk", "AuditHealthy"): 1}
+    have("data/bk", RetentionHealthy="True", AuditHealthy="Unknown", Ready="True")
+    assert said() == other | {("data/bk", "RetentionHealthy"): 1, ("data/bk", "Ready"): 1}
+    have("data/bk")
+    assert said() == other, "and of a pool that is gone nothing more"

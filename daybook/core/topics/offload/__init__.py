@@ -8,4 +8,5 @@ In reading order:
     plan     which ledgers a job copies, and which files nobody names
     changes  what an owner changes in the list, and what it refuses
     restore  how a ledger comes back to bookies (rule 72)
+    gone     the files of topics that were deleted (rule 73)
 """
