@@ -50,7 +50,7 @@ def start(
     flags = {name: value for name, value in locals().items() if name != "config"}
     start_with_allocator("daybook_bookie")
     from daybook.core.bookie.exits import EXIT_NOT_STARTED
-    from daybook.runtime.logs import configure_logs
+    from daybook.runtime.log_output import configure_logs
     from daybook.runtime.settings import SettingsError, load_settings
     from daybook_bookie.process import run
     from daybook_bookie.settings import BookieSettings

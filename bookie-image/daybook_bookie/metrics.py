@@ -5,7 +5,7 @@ Everything on the way of an entry is counted by message or by group, never by en
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from daybook.runtime.metrics import LATENCY_BUCKETS_SECONDS, SIZE_BUCKETS_BYTES
+from daybook.runtime.buckets import LATENCY_BUCKETS_SECONDS, SIZE_BUCKETS_BYTES
 
 
 class BookieMetrics:

@@ -15,7 +15,7 @@ from pydantic_settings import SettingsConfigDict
 from daybook.core.format.frame import FRAME_BYTES_TARGET
 from daybook.core.ids import MESSAGE_BYTES_MAX, check_bookie_id
 from daybook.metadata.store.settings import ProcessSettings
-from daybook.runtime.logs import LogFormat
+from daybook.runtime.log_output import LogFormat
 from daybook.runtime.ports import Address, parse_address
 
 MIB: Final = 1024 * 1024

@@ -46,7 +46,7 @@ def start(
     """Serve until SIGTERM. Every setting also has a variable DAYBOOK_BROKER_…, and a name in the file."""
     flags = {name: value for name, value in locals().items() if name != "config"}
     start_with_allocator("daybook_broker")
-    from daybook.runtime.logs import configure_logs
+    from daybook.runtime.log_output import configure_logs
     from daybook.runtime.settings import SettingsError, load_settings
     from daybook_broker.process import EXIT_NOT_STARTED, run
     from daybook_broker.settings import BrokerSettings

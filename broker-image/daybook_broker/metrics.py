@@ -20,7 +20,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from daybook.runtime.metrics import LATENCY_BUCKETS_SECONDS
+from daybook.runtime.buckets import LATENCY_BUCKETS_SECONDS
 
 PREFIX: Final = "daybook_broker_"
 

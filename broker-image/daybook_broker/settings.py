@@ -20,7 +20,7 @@ from daybook.core.topics.dispatch.policy import PERMITS_MAX, DispatchPolicy
 from daybook.core.topics.open_ledger import ManagedLedgerPolicy
 from daybook.core.topics.policy import BacklogAction, Degrade, Durability, Policy
 from daybook.metadata.store.settings import ProcessSettings
-from daybook.runtime.logs import LogFormat
+from daybook.runtime.log_output import LogFormat
 from daybook.runtime.ports import parse_address
 from daybook.runtime.tls import TlsFiles
 

@@ -105,7 +105,7 @@ class Where:
     def connect(self) -> "daybook.Client":
         """A client of the cluster; use it with `async with`. Raises TlsError, SettingsError."""
         from daybook.client.placement_settings import placement_policy
-        from daybook.metadata.store.settings import zookeeper_options
+        from daybook.metadata.store.environment import zookeeper_options
         from daybook.runtime.tls import TlsFiles, client_credentials
 
         options: dict[str, Any] = {}
@@ -121,7 +121,7 @@ class Where:
 
     async def open_store(self) -> "MetadataStore":
         """The ZooKeeper alone, whether the cluster exists there or not; close it. Raises MetadataUnavailableError, SettingsError."""
-        from daybook.metadata.store.settings import zookeeper_options
+        from daybook.metadata.store.environment import zookeeper_options
         from daybook.metadata.store.zookeeper import ZooKeeperStore
 
         return await ZooKeeperStore.open(self.zookeeper, zookeeper_options())
@@ -143,7 +143,7 @@ def explain_errors(command: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(command)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
-        from daybook.runtime.logs import configure_logs
+        from daybook.runtime.log_output import configure_logs
 
         configure_logs(_log_level)
         try:

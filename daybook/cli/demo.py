@@ -43,7 +43,7 @@ from daybook.cli.demo_writer import LineWriter, Written
 from daybook.cli.output import out
 from daybook.client.verify import verify_ledger
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
-from daybook.runtime.logs import configure_logs
+from daybook.runtime.log_output import configure_logs
 
 KILL_BOOKIE_AT: Final = 0.5
 KILL_WRITER_AT: Final = 0.8

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 import daybook
 from daybook.cli.demo_input import batches, input_files, lines
-from daybook.runtime.logs import configure_logs
+from daybook.runtime.log_output import configure_logs
 
 LEDGER_ENTRIES: Final = 100_000
 BATCHES_IN_FLIGHT: Final = 64

@@ -12,7 +12,7 @@ In reading order:
     deletion     deletes a ledger, after a recovery or on purpose without one
     left_behind  what a topic names, and the deletion of ledgers that nothing names
     preconditions  what has to hold before a call does anything, and how long it may take
-    metrics      what a client counts, without a label for a ledger
+    counts, metrics  what a client counts; the same for Prometheus, without a label for a ledger
     verify       reads every copy of a ledger and compares them
     broker_admin asks the owner of a topic over the brokers' admin HTTP
     topic_reports, broker_topics  what brokers know of all their topics: the records, and how to ask for them

@@ -10,11 +10,11 @@ from typing import Final, Self
 
 import grpc
 
+from daybook.client.counts import ClientCounts
 from daybook.client.deletion import delete_recovered, delete_without_recovery
 from daybook.client.driver.shared import Shared
 from daybook.client.events import OnEvent
 from daybook.client.ledger import Ledger
-from daybook.client.metrics import ClientMetrics
 from daybook.client.pending import CLIENT_PENDING_BYTES_MAX
 from daybook.client.preconditions import check_password, check_version, deadline
 from daybook.client.reader import Reader
@@ -89,8 +89,8 @@ class Client:
         self._bookies: Mapping[BookieId, BookieInfo] = {}
         self._quarantine = Quarantine()
         self._recoveries = RecoveryQueue(recoveries_max)
-        self.metrics: ClientMetrics[Ledger] = ClientMetrics(self._recoveries, self.channels.round_trips)
-        self._writers = self.metrics.open_ledgers
+        self.counts: ClientCounts[Ledger] = ClientCounts(self._recoveries, self.channels.round_trips)
+        self._writers = self.counts.open_ledgers
         self._shared = Shared(monotonic_ms(), pending_bytes_max)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -131,7 +131,7 @@ class Client:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.channels.close()
         await self.store.close()
-        self.metrics.unregister()
+        self.counts.hide()
 
     # Ledgers
 
@@ -217,7 +217,7 @@ class Client:
             above=above,
             request_uid=request_uid,
         )
-        self.metrics.created += 1
+        self.counts.created += 1
         return created
 
     async def attach_ledger(
@@ -292,7 +292,7 @@ class Client:
         """
         ledger_id = metadata.ledger_id
         async with deadline(timeout_ms, f"the recovery of ledger {ledger_id}"), self._recoveries.turn():
-            with self.metrics.recovery():
+            with self.counts.recovery():
                 return await recover_ledger(
                     ledger_id,
                     metadata.password_hash,
@@ -396,7 +396,7 @@ class Client:
         return chosen if allowed is None else among_named(allowed, chosen)
 
     def _forget(self, ledger: Ledger) -> None:
-        self.metrics.ended(ledger)
+        self.counts.ended(ledger)
 
     def _quarantined(self, bookie: BookieId, until_ms: int) -> None:
         boot_id = self._bookies[bookie].boot_id if bookie in self._bookies else ""

@@ -3,9 +3,9 @@
 import os
 import socket
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import grpc
-from prometheus_client import CollectorRegistry
 
 from daybook.client.client import Client
 from daybook.client.pending import CLIENT_PENDING_BYTES_MAX
@@ -14,6 +14,9 @@ from daybook.core.placement.policies import make_policy
 from daybook.core.placement.policy import PlacementPolicy
 from daybook.core.writer.policy import WriterPolicy
 from daybook.metadata.store.zookeeper import ZooKeeperOptions, ZooKeeperStore
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 
 def connect(
@@ -28,7 +31,7 @@ def connect(
     zookeeper_options: ZooKeeperOptions | None = None,
     name: str | None = None,
     recoveries_max: int = RECOVERIES_RUNNING_MAX,
-    registry: CollectorRegistry | None = None,
+    registry: "CollectorRegistry | None" = None,
     pending_bytes_max: int = CLIENT_PENDING_BYTES_MAX,
     await_cluster_s: float = 0.0,
 ) -> Client:
@@ -54,5 +57,9 @@ def connect(
         await_cluster_s=await_cluster_s,
     )
     if registry is not None:
-        client.metrics.register(registry)
+        from daybook.client.metrics import (
+            ClientMetrics,  # imports Prometheus, which a client without a registry does without
+        )
+
+        ClientMetrics(client.counts).register(registry)
     return client

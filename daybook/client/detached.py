@@ -1,8 +1,8 @@
 """Reading ledgers without the metadata store: who planned the read passes the metadata, the LAC and the bookies on.
 
 A job of a thousand tasks would otherwise open a thousand sessions to learn what its driver knows. Where that is no longer true (all
-replicas of an entry fail: they have moved, or their bookies have restarted elsewhere), the client opens a session, reads what is
-stored now, and closes it.
+replicas of an entry fail: they have moved, or their bookies have restarted elsewhere; or the ledger is gone), the client opens a session,
+reads what is stored now, and closes it.
 """
 
 import asyncio
@@ -19,10 +19,13 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.reader.reader import Rank, nearness
 from daybook.core.reader.suspects import Suspects
+from daybook.core.topics.ledger_list import LedgerList
+from daybook.core.topics.name import TopicName
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store.store import MetadataStore, Versioned
+from daybook.metadata.topics import TopicManager
 
 
 class DetachedClient:
@@ -41,6 +44,8 @@ class DetachedClient:
         self.channels = ChannelPool(f"{socket.gethostname()}-{getpid()}", credentials)
         self.suspects = Suspects()
         self.ledgers: LedgerManager = _LedgersOnDemand(open_store, Layout(cluster), self.learn)
+        self._open_store = open_store
+        self._layout = Layout(cluster)
         self._place = (zone, rack)
         self._bookies: Mapping[BookieId, BookieInfo] = {}
 
@@ -61,6 +66,14 @@ class DetachedClient:
     def reader(self, metadata: LedgerMetadata, last_add_confirmed: EntryId = NO_ENTRY) -> Reader:
         """A reader of the entries that `metadata` or the LAC confirms."""
         return Reader(metadata, self, last_add_confirmed=last_add_confirmed)
+
+    async def topic(self, name: TopicName) -> LedgerList:
+        """The list of a topic's ledgers as it is stored now, read in a session of its own. Raises NoSuchTopicError."""
+        store = await self._open_store()
+        try:
+            return (await TopicManager(store, self._layout).read(name, sync=True)).value
+        finally:
+            await store.close()
 
     async def close(self) -> None:
         """Close the connections to the bookies."""

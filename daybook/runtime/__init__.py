@@ -4,7 +4,9 @@ This package imports nothing else of Daybook, so a bookie, a broker, the operato
 
 In reading order:
 
-    settings, logs, metrics  configuration, structured logs, Prometheus
+    settings                 configuration
+    logs, log_output         structured logs: what a module logs with, and the form of a process's lines
+    metrics, buckets         Prometheus; the buckets of its histograms
     health, signals          `grpc.health.v1`; SIGTERM and SIGINT
     clock                    the clocks, with units in their names
     ports, tls               addresses; certificates that may be replaced at any time

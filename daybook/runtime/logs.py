@@ -1,156 +1,66 @@
-"""Logs: one JSON object per line on standard error, or coloured text on a terminal.
+"""Loggers: an event is a constant phrase, and keyword arguments are its fields.
 
-Log lines of libraries that use `logging` (grpc, kazoo) and uncaught exceptions have the same form, so that a log
-collector needs one parser.
+They log through `logging`, so every module may have one at no cost: `log_output` decides the form of the lines, in processes that
+configure it. In a program that uses Daybook as a library and does not, that program's own handlers and levels apply.
 """
 
 import logging
-import sys
-import threading
-from collections.abc import Mapping
-from enum import StrEnum
-from types import TracebackType
-from typing import Final, TextIO
+from collections.abc import MutableMapping
+from typing import Any, Final
 
-import structlog
-from structlog.contextvars import bind_contextvars, bound_contextvars, merge_contextvars
-from structlog.typing import EventDict, Processor
+__all__ = ["FIELDS", "Logger", "get_logger", "hand_over"]
 
-__all__ = ["LogFormat", "bind_contextvars", "bound_contextvars", "configure_logs", "get_logger"]
-
-QUIET: Final[Mapping[str, int]] = {
-    "kazoo": logging.WARNING,
-    "asyncio": logging.WARNING,
-    "py4j": logging.WARNING,
-}
-"""Libraries that log too much at INFO."""
-
-_FIELDS: Final = "event_fields"
+FIELDS: Final = "event_fields"
+"""The attribute of a record of `logging` that has the event and its fields."""
+_CALLER: Final = 3
+"""How far up the stack the line is that logs."""
 
 
-class LogFormat(StrEnum):
-    """The form of log lines."""
+class Logger:
+    """Logs events with fields. The fields `exc_info` and `stack_info` are those of `logging`."""
 
-    AUTO = "auto"  # console on a terminal, JSON elsewhere
-    JSON = "json"
-    CONSOLE = "console"
+    __slots__ = ("_logger",)
 
+    def __init__(self, name: str) -> None:
+        """`name` is the module's `__name__`."""
+        self._logger = logging.getLogger(name)
 
-def configure_logs(
-    level: str = "INFO",
-    log_format: LogFormat = LogFormat.AUTO,
-    stream: TextIO | None = None,
-    *,
-    context: Mapping[str, str] | None = None,
-) -> None:
-    """Send all logs of this process to `stream` (standard error), and uncaught exceptions, too.
+    def debug(self, event: str, /, **fields: Any) -> None:
+        """For who examines this very part."""
+        self._log(logging.DEBUG, event, fields)
 
-    Every line, of every thread, contains `context` (component, id). Raises ValueError for an unknown level.
-    """
-    number = logging.getLevelNamesMapping().get(level.upper())
-    if number is None:
-        allowed = ", ".join(name for name in logging.getLevelNamesMapping() if name != "NOTSET")
-        msg = f"{level!r} is not a log level: use one of {allowed}"
-        raise ValueError(msg)
-    target = stream or sys.stderr
-    fixed = dict(context or {})
-    chain: list[Processor] = [
-        structlog.stdlib.ExtraAdder(),
-        _take_over,
-        merge_contextvars,
-        lambda _logger, _method, event: {**fixed, **event},
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.StackInfoRenderer(),
-    ]
-    handler = logging.StreamHandler(stream) if stream else _Stderr()
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=chain,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_renderers(log_format, target),
-            ],
-        )
-    )
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(number)
-    for name, floor in QUIET.items():
-        logging.getLogger(name).setLevel(max(number, floor))
-    logging.captureWarnings(capture=True)
-    structlog.configure(
-        processors=_FRONT,
-        wrapper_class=structlog.stdlib.BoundLogger,
-        logger_factory=structlog.stdlib.LoggerFactory(),
-    )
-    sys.excepthook = _log_uncaught
-    threading.excepthook = _log_uncaught_in_thread
+    def info(self, event: str, /, **fields: Any) -> None:
+        """What an operator wants to know a week later."""
+        self._log(logging.INFO, event, fields)
+
+    def warning(self, event: str, /, **fields: Any) -> None:
+        """What somebody should check."""
+        self._log(logging.WARNING, event, fields)
+
+    def error(self, event: str, /, **fields: Any) -> None:
+        """What somebody must act on."""
+        self._log(logging.ERROR, event, fields)
+
+    def exception(self, event: str, /, **fields: Any) -> None:
+        """An error, with the stack of the exception that is handled."""
+        self._log(logging.ERROR, event, {"exc_info": True, **fields})
+
+    def critical(self, event: str, /, **fields: Any) -> None:
+        """What ends the process."""
+        self._log(logging.CRITICAL, event, fields)
+
+    def _log(self, level: int, event: str, fields: dict[str, Any]) -> None:
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, stacklevel=_CALLER, **hand_over(event, fields))
 
 
-class _Stderr(logging.StreamHandler[TextIO]):
-    """Writes to the present standard error: rich replaces it while it shows progress, to print above the progress."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """See logging.Handler."""
-        self.stream = sys.stderr
-        super().emit(record)
+def get_logger(name: str) -> Logger:
+    """A logger called `name` (a module's `__name__`)."""
+    return Logger(name)
 
 
-def get_logger(name: str) -> structlog.stdlib.BoundLogger:
-    """A logger called `name` (a module's `__name__`); keyword arguments become fields.
-
-    It logs through `logging`. In a program that uses Daybook as a library and does not call `configure_logs`, that
-    program's own handlers and levels apply.
-    """
-    logger: structlog.stdlib.BoundLogger = structlog.wrap_logger(
-        logging.getLogger(name),
-        processors=_FRONT,
-        wrapper_class=structlog.stdlib.BoundLogger,
-    )
-    return logger
-
-
-def _hand_over(_logger: object, _method: str, event: EventDict) -> Mapping[str, object]:
-    """Turn an event into the arguments of `logging`: readable text for any handler, and the fields for Daybook's own."""
-    passed = {key: event.pop(key) for key in ("exc_info", "stack_info") if key in event}
-    text = " ".join([str(event["event"]), *(f"{key}={event[key]!r}" for key in event if key != "event")])
-    return {"msg": text, "extra": {_FIELDS: dict(event)}, **passed}
-
-
-_FRONT: Final[list[Processor]] = [structlog.stdlib.filter_by_level, _hand_over]
-
-
-def _take_over(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Replace the text by the fields that `_hand_over` passed."""
-    event.update(event.pop(_FIELDS, {}))
-    return event
-
-
-def _renderers(log_format: LogFormat, stream: TextIO) -> list[Processor]:
-    """The last processors of a log line."""
-    if log_format is LogFormat.CONSOLE or (log_format is LogFormat.AUTO and stream.isatty()):
-        return [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
-    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(sort_keys=True)]
-
-
-def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Log the exception that ends the process; an interrupt from the keyboard needs no stack trace."""
-    if issubclass(kind, KeyboardInterrupt):
-        sys.__excepthook__(kind, error, trace)
-        return
-    logging.getLogger("uncaught").critical("an exception ends the process", exc_info=(kind, error, trace))
-
-
-def _log_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
-    """Log the exception that ends a thread."""
-    if issubclass(arguments.exc_type, SystemExit):
-        return
-    error = arguments.exc_value or arguments.exc_type()
-    thread = arguments.thread.name if arguments.thread else "unknown"
-    logging.getLogger("uncaught").critical(
-        "an exception ends a thread",
-        exc_info=(arguments.exc_type, error, arguments.exc_traceback),
-        extra={"thread_name": thread},
-    )
+def hand_over(event: str, fields: MutableMapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `logging` for an event: readable text for any handler, and the fields for Daybook's own."""
+    passed: dict[str, Any] = {key: fields.pop(key) for key in ("exc_info", "stack_info") if key in fields}
+    text = " ".join([event, *(f"{key}={value!r}" for key, value in fields.items())])
+    return {"msg": text, "extra": {FIELDS: {"event": event, **fields}}, **passed}

@@ -1,7 +1,6 @@
 """Prometheus metrics: a registry for each process (and for each test), and the HTTP endpoint that serves it.
 
-This module defines the buckets, so that latencies of different parts can be compared. The endpoint has its own port
-and threads, so that a scrape never waits behind data.
+The endpoint has its own port and threads, so that a scrape never waits behind data.
 """
 
 import re
@@ -17,13 +16,6 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from daybook.runtime.ports import Address, check_port_free
-
-LATENCY_BUCKETS_SECONDS: Final = (
-    *(0.0002, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025),
-    *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
-)
-SIZE_BUCKETS_BYTES: Final = tuple(float(4**power) for power in range(3, 13))
-"""64 bytes to 16 MiB."""
 
 _STATUS: Final = Path("/proc/self/status")
 _ANONYMOUS: Final = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)

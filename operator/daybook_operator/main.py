@@ -16,7 +16,8 @@ from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.core.errors import DaybookError
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.health import Progress
-from daybook.runtime.logs import configure_logs, get_logger
+from daybook.runtime.log_output import configure_logs
+from daybook.runtime.logs import get_logger
 from daybook.runtime.metrics import MetricsServer, new_registry
 from daybook.runtime.ports import PortInUseError, parse_address
 from daybook.runtime.settings import SettingsError, load_settings

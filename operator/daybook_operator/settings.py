@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from daybook.runtime.logs import LogFormat
+from daybook.runtime.log_output import LogFormat
 from daybook.runtime.ports import parse_address
 from daybook.runtime.settings import Settings
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import daybook
 from daybook.client.detached import DetachedClient
-from daybook.metadata.store.settings import zookeeper_options
+from daybook.metadata.store.environment import zookeeper_options
 from daybook.metadata.store.zookeeper import ZooKeeperStore
 from daybook.runtime.tls import TlsFiles, client_credentials
 from daybook_spark.options import Where

@@ -8,7 +8,7 @@ import asyncio
 from bisect import bisect_left
 from collections import deque
 
-from daybook.runtime.metrics import LATENCY_BUCKETS_SECONDS
+from daybook.runtime.buckets import LATENCY_BUCKETS_SECONDS
 
 
 class RoundTrips:

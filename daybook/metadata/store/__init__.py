@@ -11,7 +11,8 @@ In reading order:
     kazoo_session  kazoo's client, which also knows until when its session certainly lives
     multi_read     ZooKeeper's request for many nodes, which kazoo lacks
     tree_watch, add_watch  which nodes below a path changed; ZooKeeper's request for that, which kazoo lacks
-    acl, settings  who may change nodes; TLS and authentication
+    acl            who may change nodes
+    environment, settings  TLS and authentication: whether variables set any, and which
     memory_tree, memory  a server in memory, with injected network faults
     read_ahead     several reads in flight
 """

@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from daybook.metadata.store.acl import acl_of_nodes
+from daybook.metadata.store.environment import PREFIX
 from daybook.metadata.store.zookeeper import ZooKeeperOptions
 from daybook.runtime.settings import Settings, load_settings
 
@@ -19,7 +20,7 @@ class ZooKeeperSettings(Settings):
     """The values of `ZooKeeperOptions`."""
 
     model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
-        **{**Settings.model_config, "env_prefix": "DAYBOOK_ZOOKEEPER_"}
+        **{**Settings.model_config, "env_prefix": PREFIX}
     )
 
     session_timeout_ms: int = Field(
@@ -48,7 +49,7 @@ class ZooKeeperSettings(Settings):
         return self
 
 
-def zookeeper_options() -> ZooKeeperOptions:
+def options_of_variables() -> ZooKeeperOptions:
     """Options from the environment; created nodes belong to the authenticated user. Raises SettingsError."""
     settings = load_settings(ZooKeeperSettings)
     sasl = {

@@ -18,7 +18,7 @@ from daybook.core.writer.policy import WriterPolicy
 from daybook.metadata.bookies import BookieDirectory
 from daybook.metadata.instance import ensure_cluster, read_instance
 from daybook.metadata.layout import Layout
-from daybook.metadata.store.settings import zookeeper_options
+from daybook.metadata.store.environment import zookeeper_options
 from daybook.metadata.store.store import MetadataStore
 from daybook.metadata.store.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from daybook.runtime.clock import unix_ms

@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 from daybook.core.errors import DaybookError
 from daybook.core.placement.policy import RandomSource
 from daybook.runtime.clock import monotonic_ms
-from daybook.runtime.logs import bound_contextvars, get_logger
+from daybook.runtime.log_output import bound_contextvars
+from daybook.runtime.logs import get_logger
 from daybook_operator.metrics import OperatorMetrics
 
 _LOG: Final = get_logger(__name__)

@@ -8,4 +8,5 @@ In reading order:
     ranges       cuts of a ledger
     entry_range  what a task is given
     batch        the plan of a query
+    moved        where the entries of a range are once they have moved; for tasks
 """

@@ -96,12 +96,9 @@ def file_ranges(
     part: TopicPart, row: ListedLedger, first: EntryId, last: EntryId, range_bytes: int
 ) -> Iterator[FileRange]:
     """Entries first … last of a ledger whose file is the only copy."""
-    assert row.offload is not None, "a ledger without replicas has a file"
-    entry_bytes = max(1.0, row.size_bytes / row.entries)
-    for cut in cut_file(entry_bytes, first, last, range_bytes):
-        yield FileRange(
-            row.ledger_id, *cut, row.offload.place, row.entries, entry_bytes, part.topic, part.partition
-        )
+    whole = FileRange.of(row, first, last, part.topic, part.partition)
+    for cut in cut_file(whole.entry_bytes, first, last, range_bytes):
+        yield replace(whole, first=cut.first, last=cut.last)
 
 
 def _ledgers_of(extent: TopicExtent) -> Iterator[tuple[int, EntryId, EntryId]]:

@@ -9,6 +9,7 @@ from pyspark.sql.datasource import InputPartition
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policy import BookieInfo
+from daybook.core.topics.ledger_list import ListedLedger
 from daybook_spark.plan.ranges import average_bytes
 
 
@@ -61,6 +62,15 @@ class FileRange(InputPartition):
     """How large an entry is on average, at least 1."""
     topic: str
     partition: int | None = None
+
+    @classmethod
+    def of(
+        cls, row: ListedLedger, first: EntryId, last: EntryId, topic: str, partition: int | None
+    ) -> "FileRange":
+        """Entries of a listed ledger that has no replicas."""
+        assert row.offload is not None, "a ledger without replicas has a file"
+        entry_bytes = max(1.0, row.size_bytes / row.entries)
+        return cls(row.ledger_id, first, last, row.offload.place, row.entries, entry_bytes, topic, partition)
 
 
 Range: TypeAlias = EntryRange | FileRange

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from daybook.metadata.store.settings import zookeeper_options
+from daybook.metadata.store.environment import zookeeper_options
 from tests.kubernetes.chart.conftest import CHART, HelmError, Object, Render, of_kind
 from tests.paths import ROOT
 

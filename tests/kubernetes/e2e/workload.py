@@ -19,7 +19,7 @@ from typing import Any, Final
 import daybook
 from daybook.core.errors import DaybookError
 from daybook.metadata.tasks import RepairTasks
-from daybook.runtime.logs import configure_logs
+from daybook.runtime.log_output import configure_logs
 
 ENTRIES_PER_LEDGER: Final = 500
 BATCH: Final = 5

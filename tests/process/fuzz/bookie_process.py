@@ -17,7 +17,7 @@ from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store.memory import MemoryServer, MemoryStore
-from daybook.runtime.logs import configure_logs
+from daybook.runtime.log_output import configure_logs
 from tests.unit.bookie.server_kit import MIB, settings_for
 from tests.unit.bookie.stream_kit import KEY
 

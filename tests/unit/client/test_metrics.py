@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 import daybook
 from daybook.client.transport.round_trips import RoundTrips
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
-from daybook.runtime.metrics import LATENCY_BUCKETS_SECONDS
+from daybook.runtime.buckets import LATENCY_BUCKETS_SECONDS
 from tests.paths import ROOT
 
 NAMES = """

@@ -5,7 +5,8 @@ import json
 import pytest
 from kazoo.security import CREATOR_ALL_ACL
 
-from daybook.metadata.store.settings import zookeeper_options
+from daybook.metadata.store.environment import zookeeper_options
+from daybook.metadata.store.settings import options_of_variables
 from daybook.metadata.store.zookeeper import ZooKeeperOptions
 from daybook.runtime.settings import SettingsError
 
@@ -18,7 +19,7 @@ def options(monkeypatch: pytest.MonkeyPatch, **variables: str) -> ZooKeeperOptio
 
 
 def test_without_variables_the_options_are_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert options(monkeypatch) == ZooKeeperOptions()
+    assert options(monkeypatch) == ZooKeeperOptions() == options_of_variables()
 
 
 def test_tls_files_enable_tls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from daybook_operator.settings import OperatorSettings
 
 from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.core.errors import MetadataUnavailableError
-from daybook.metadata.store.settings import zookeeper_options
+from daybook.metadata.store.environment import zookeeper_options
 from daybook.metadata.store.zookeeper import ZooKeeperOptions, ZooKeeperStore
 from tests.unit.operator.pool_facts import pool_manifest
 from tests.unit.operator.pool_sim import DEFAULTS, PoolSim

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from daybook.runtime.logs import LogFormat, bound_contextvars, configure_logs, get_logger
+from daybook.runtime.log_output import LogFormat, bound_contextvars, configure_logs
+from daybook.runtime.logs import get_logger
 
 
 @pytest.fixture(autouse=True)
@@ -100,13 +101,15 @@ def test_the_level_applies_and_a_wrong_one_is_refused() -> None:
 def test_without_configuration_the_program_decides(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         get_logger("sample").info("100% done", part=1)
+        get_logger("sample").debug("not shown")
     assert caplog.messages == ["100% done part=1"]
+    assert caplog.records[0].filename == "test_logs.py", "the place of a line is that of its caller"
 
 
 def test_uncaught_exceptions_of_process_and_threads_are_logged() -> None:
     script = """
 import threading
-from daybook.runtime.logs import LogFormat, configure_logs
+from daybook.runtime.log_output import LogFormat, configure_logs
 configure_logs(log_format=LogFormat.JSON)
 thread = threading.Thread(target=lambda: 1 // 0, name="journal")
 thread.start()

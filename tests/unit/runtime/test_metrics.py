@@ -5,7 +5,8 @@ import urllib.request
 import pytest
 from prometheus_client import Histogram
 
-from daybook.runtime.metrics import LATENCY_BUCKETS_SECONDS, SIZE_BUCKETS_BYTES, MetricsServer, new_registry
+from daybook.runtime.buckets import LATENCY_BUCKETS_SECONDS, SIZE_BUCKETS_BYTES
+from daybook.runtime.metrics import MetricsServer, new_registry
 from daybook.runtime.ports import Address, PortInUseError
 
 ANYWHERE = Address("127.0.0.1", 0)

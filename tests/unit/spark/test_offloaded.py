@@ -13,12 +13,17 @@ from daybook_spark.plan.entry_range import FileRange
 from daybook_spark.plan.existing import TopicPart
 from daybook_spark.read.entries import read_range
 
+from daybook.core.errors import MetadataUnavailableError
 from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import Position
 from daybook.core.topics.name import TopicName
+from daybook.metadata.store.zookeeper import ZooKeeperStore
 from daybook.offload.errors import OffloadFileError
 from tests.unit.core.topics.offload.kit import offload, offloaded_list
 from tests.unit.offload.kit import entries_of, write
+from tests.unit.spark.test_failover import own_process_client
+
+__all__ = ["own_process_client"]
 
 NAME = TopicName.parse("persistent://public/default/orders")
 WHERE = Where("127.0.0.1:1", "tests")
@@ -66,7 +71,13 @@ async def test_rule_70_ledgers_without_replicas_are_read_from_their_files_each_e
     assert len(found) == 16, "as many ranges as the option asks for"
 
 
-async def test_rule_70_a_file_that_is_not_that_of_its_ledger_is_an_error_and_no_row(tmp_path: Path) -> None:
+async def test_rule_70_a_file_that_is_not_that_of_its_ledger_is_an_error_and_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unavailable(*_: object) -> None:
+        raise MetadataUnavailableError("no ZooKeeper is there to say of another file")
+
+    monkeypatch.setattr(ZooKeeperStore, "open", unavailable)
     extent = extent_in(tmp_path)
     (tmp_path / "3.parquet").write_bytes((tmp_path / "4.parquet").read_bytes())
     (first, *_) = await ranges(extent, Bounds(end=Position(5, 0)))
