@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from contextlib import AsyncExitStack
-from typing import Final
+from typing import Final, TypedDict
 
 from prometheus_client import CollectorRegistry
 
@@ -21,7 +21,7 @@ from daybook.metadata.store.settings import options_of_process
 from daybook.runtime.clock import monotonic_s
 from daybook.runtime.descriptors import raise_descriptor_limit
 from daybook.runtime.garbage import collect_rarely
-from daybook.runtime.health import HealthServer, Progress
+from daybook.runtime.health import Check, HealthServer, Progress
 from daybook.runtime.logs import get_logger
 from daybook.runtime.metrics import MetricsServer, new_registry
 from daybook.runtime.ports import parse_address, reachable
@@ -58,7 +58,7 @@ def run(settings: BrokerSettings) -> int:
 async def _run(settings: BrokerSettings, stop: StopEvent) -> int:
     asked = asyncio.create_task(stop.wait_async(), name="signals")
     async with AsyncExitStack() as stack:
-        starting = asyncio.create_task(_start(settings, stack), name="start")
+        starting = asyncio.create_task(start(settings, stack), name="start")
         await asyncio.wait({asked, starting}, return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
             starting.cancel()
@@ -81,15 +81,13 @@ async def _run(settings: BrokerSettings, stop: StopEvent) -> int:
         return EXIT_STOPPED
 
 
-async def _start(settings: BrokerSettings, stack: AsyncExitStack) -> Broker:
+async def start(settings: BrokerSettings, stack: AsyncExitStack) -> Broker:
     """Start everything; what was started is in `stack`, also if something fails."""
     registry = new_registry()
     metrics = BrokerMetrics(registry)
     heartbeat = _Heartbeat(settings, metrics)
-    state = _State()
-    health = HealthServer(
-        parse_address(settings.health_address), liveness=[heartbeat.progress], readiness=[state.problem]
-    )
+    state = State()
+    health = HealthServer(parse_address(settings.health_address), **checks(heartbeat.progress, state))
     stack.push_async_callback(asyncio.to_thread, health.close)
     metrics_server = MetricsServer(registry, parse_address(settings.metrics_address))
     stack.push_async_callback(asyncio.to_thread, metrics_server.close)
@@ -154,7 +152,19 @@ async def _close(client: daybook.Client) -> None:
         _LOG.warning("the connections to bookies and ZooKeeper did not end in time")
 
 
-class _State:
+class Checks(TypedDict):
+    """What the two services of the probes check."""
+
+    liveness: list[Check]
+    readiness: list[Check]
+
+
+def checks(progress: Progress, state: "State") -> Checks:
+    """Liveness depends on the event loop alone: an outage of ZooKeeper must restart nobody (rule 46)."""
+    return {"liveness": [progress], "readiness": [state.problem]}
+
+
+class State:
     """Whether the broker serves, for probes."""
 
     def __init__(self) -> None:
@@ -169,7 +179,7 @@ class _State:
 
 
 class _Heartbeat:
-    """Shows that the event loop runs, and how late: liveness looks at nothing else, so that an outage of others restarts nobody."""
+    """Shows that the event loop runs, and how late."""
 
     def __init__(self, settings: BrokerSettings, metrics: BrokerMetrics) -> None:
         """Prepare."""

@@ -56,11 +56,12 @@ class BrokerReports:
         async with self._asking[ref]:
             asked_at_ms, found = self._found.get(ref, (0, None))
             if found is None or monotonic_ms() - asked_at_ms > self._max_age_ms:
-                found = await self._ask(link)
+                found = await self.ask(link)
                 self._found[ref] = monotonic_ms(), found
             return found
 
-    async def _ask(self, link: ClusterLink) -> OwnersReports:
+    async def ask(self, link: ClusterLink) -> OwnersReports:
+        """What the cluster's brokers report now, in one request for some hundreds of topics. Raises MetadataUnavailableError."""
         try:
             admin, urls = await self._brokers.admin(link)
         except AdminError as error:

@@ -1,17 +1,21 @@
 """The life of a broker's process: it starts, says where it serves, answers probes, stops in order, and says why it cannot start."""
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 from urllib.request import urlopen
 
 import grpc
 import pytest
+from daybook_broker.process import start
+from daybook_broker.settings import BrokerSettings
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from daybook.local.child import wait_for_exit
@@ -100,6 +104,26 @@ def test_a_broker_serves_answers_probes_shows_metrics_and_stops_in_order(started
         assert answer.status == 200
     assert started.end() == 0
     assert started.said("stopped")["broker"] == "alone"
+
+
+async def test_rule_46_a_broker_in_doubt_of_its_session_is_alive_and_not_ready(
+    tmp_path: Path, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = BrokerSettings(
+        broker_id="in-doubt",
+        zookeeper=cluster.zookeeper.connect_string,
+        cluster=CLUSTER_NAME,
+        ready_file=tmp_path / "ready.json",
+    )
+    async with AsyncExitStack() as stack:
+        broker = await start(settings, stack)
+        stack.push_async_callback(broker.stop)
+        health = json.loads((tmp_path / "ready.json").read_text())["health_address"]
+        assert await asyncio.to_thread(is_serving, health, "readiness")
+        monkeypatch.setattr(type(broker.ownership), "is_certain", property(lambda _: False))
+        assert not await asyncio.to_thread(is_serving, health, "readiness")
+        assert await asyncio.to_thread(is_serving, health, "liveness")
+        monkeypatch.undo()
 
 
 def test_a_broker_whose_zookeeper_is_missing_says_so(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from daybook_broker import process
 from daybook_broker.broker import Broker
 from daybook_broker.cut_off import CutOff
 from daybook_broker.ownership import held
+from daybook_broker.ownership.ownership import Ownership
 from daybook_broker.topics.publishing import Publishing
 
 from daybook.core.quorum import Quorum
@@ -25,6 +27,8 @@ STORE = "tests/unit/metadata/test_brokers.py"
 POLICY = "tests/unit/core/topics/test_policy.py"
 CONNECTION = "tests/unit/broker/connection/test_connection.py"
 CUT_OFF = "tests/unit/broker/test_cut_off.py"
+PROCESS = "tests/unit/broker/test_process.py"
+OWNERSHIP = "tests/unit/broker/ownership/test_ownership.py"
 
 
 @by_test(46, f"{LOOKUP}::test_rule_46_an_owner_in_doubt_answers_no_lookup")
@@ -58,11 +62,25 @@ def readiness_ignores_the_session(self: Broker) -> str | None:
     return self.problem()
 
 
+@by_test(46, f"{PROCESS}::test_rule_46_a_broker_in_doubt_of_its_session_is_alive_and_not_ready", slow=True)
+@around(process, "checks")
+def liveness_asks_zookeeper(checks: Any, progress: Any, state: process.State) -> process.Checks:
+    """An outage of ZooKeeper restarts every broker."""
+    found: process.Checks = checks(progress, state)
+    return {**found, "liveness": [*found["liveness"], state.problem]}
+
+
 @by_test(46, f"{CUT_OFF}::test_rule_46_clients_are_kept_while_zookeeper_answers_nobody")
 @instead_of(CutOff, "_another_serves")
 async def clients_are_let_go_whoever_serves(_: CutOff) -> bool:
     """A broker lets its clients go although nobody could serve them."""
     return True
+
+
+@by_test(38, f"{OWNERSHIP}::test_a_broker_that_stops_hands_all_over")
+@instead_of(Ownership, "unload")
+async def a_broker_stops_without_an_unload(_: Ownership, _topic: Any, _to: str = "") -> None:
+    """A rolling update leaves each topic without an owner until the session of the broker has ended."""
 
 
 @by_test(42, f"{STORE}::test_rule_42_a_release_whose_reply_was_lost_leaves_the_next_owner_alone")

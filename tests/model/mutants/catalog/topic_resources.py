@@ -5,13 +5,16 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import pytest
+from daybook_operator.clusters.link import ClusterLink
 from daybook_operator.plan.decision import Decision
-from daybook_operator.plan.effects import Effect
+from daybook_operator.plan.effects import ClusterRef, Effect
 from daybook_operator.plan.topic import plan
 from daybook_operator.plan.topic.observed import ObservedTopic
+from daybook_operator.plan.topic.reports import OwnersReports
 from daybook_operator.plan.topic.spec import TopicSpec
+from daybook_operator.reconcile.brokers import BrokerReports
 
-from tests.model.mutants.registry import around, mutant
+from tests.model.mutants.registry import around, instead_of, mutant
 
 TESTS = "tests/unit/operator/test_topic_plan.py::test_rule_67"
 Changes: TypeAlias = Callable[..., tuple[Effect, ...]]
@@ -51,3 +54,12 @@ def every_topic_is_deleted_with_its_resource(monkeypatch: pytest.MonkeyPatch) ->
 def the_finalizer_goes_first(release: Release, *args: Any, **parts: Any) -> Decision:
     """Nobody deletes the topic if the operator dies, or no broker runs, just then."""
     return Decision(tuple(reversed(release(*args, **parts).effects)))
+
+
+@by_test(67, "tests/unit/operator/test_broker_reports.py::test_each_broker_is_asked_once_for_all_its_topics")
+@instead_of(BrokerReports, "of")
+async def each_topic_asks_the_brokers(
+    self: BrokerReports, _ref: ClusterRef, link: ClusterLink
+) -> OwnersReports:
+    """The status of each of thousands of Topics costs a request to every broker."""
+    return await self.ask(link)
