@@ -169,7 +169,7 @@ class _State:
 
 
 class _Heartbeat:
-    """Shows that the event loop runs, and how late: liveness looks at nothing else, so that an outage of others restarts nobody."""
+    """Shows that the event loop runs, and how late: liveness depends on nothing else, so that an outage of others restarts nobody."""
 
     def __init__(self, settings: BrokerSettings, metrics: BrokerMetrics) -> None:
         """Prepare."""
