@@ -8,6 +8,7 @@ SHELL := /bin/sh
 PYTHON ?= python3
 BIN := .venv/bin
 BENCH := .venv-bench
+OF_THE_CORE := tests/unit/core tests/model/scripts
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/daybook/uv
 UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo '$(CACHE)/bin/uv')
 UV_PACKAGE := uv==0.13.9
@@ -26,7 +27,7 @@ demo: uv ## write real data, kill a bookie, the writer and a broker, compare, co
 	@$(BIN)/daybook demo $(if $(INPUT),--input '$(INPUT)')
 
 test: check $(if $(PYTEST),,coverage) ## everything that a change must pass: PYTEST='…' runs these tests alone
-	@$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(or $(PYTEST),$(OF_THE_CORE:%=--properties-of=%))
 
 check: sync ## lint, format, types and layers
 	@failed=0; for step in 'ruff check' 'ruff format --check' mypy 'lint-imports --no-logo'; do \
@@ -58,7 +59,9 @@ slo: sync ## measure what losses cost and what each E, Qw, Qa survives, and writ
 	@$(BIN)/python -m tools.slo $(if $(RUNS),--runs $(RUNS)) $(ARGS)
 
 coverage: sync ## every line and branch of daybook/core must be reached by its own tests
-	@$(BIN)/coverage run --branch --source=daybook/core --data-file=.coverage.core -m pytest -q -p no:xdist --hypothesis-seed=0 tests/unit/core tests/model/scripts
+	@rm -f .coverage.core .coverage.core.*
+	@$(BIN)/coverage run --branch --source=daybook/core --data-file=.coverage.core -m pytest -q -n 2 --dist worksteal --hypothesis-seed=0 $(OF_THE_CORE)
+	@$(BIN)/coverage combine --quiet --data-file=.coverage.core
 	@$(BIN)/coverage report --data-file=.coverage.core --skip-covered --show-missing --fail-under=100
 
 mutants: sync ## take each rule of docs/protocol.md out: its test and a seed must fail (RULE=n; SEEDS=n; UPDATE=1 keeps the seeds)

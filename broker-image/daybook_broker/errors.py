@@ -75,7 +75,7 @@ class IncompatibleSchemaError(DaybookError):
 
 
 class QuotaExceededError(DaybookError):
-    """The backlog of the topic is as large as its quota; the client is told at once."""
+    """The backlog of the topic is as large as its quota; the client receives this at once."""
 
 
 class QuotaHeldError(DaybookError):

@@ -18,7 +18,6 @@ from daybook.core.ids import BookieId
 from daybook.metadata.bookies import BookieDirectory, info_from_json
 from daybook.metadata.epoch_node import EpochNode
 from daybook.metadata.layout import Layout
-from daybook.metadata.store.resolving import parent_of
 from daybook.metadata.store.store import (
     BadVersionError,
     Check,
@@ -30,6 +29,7 @@ from daybook.metadata.store.store import (
     Operation,
     SessionExpiredError,
     Watch,
+    parent_of,
 )
 from daybook.runtime.logs import get_logger
 

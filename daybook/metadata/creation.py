@@ -22,7 +22,6 @@ from daybook.core.errors import DaybookError, MetadataError
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.metadata.layout import Layout
-from daybook.metadata.store.resolving import parent_of
 from daybook.metadata.store.store import (
     BadVersionError,
     Create,
@@ -32,6 +31,7 @@ from daybook.metadata.store.store import (
     Operation,
     Put,
     Versioned,
+    parent_of,
 )
 
 CREATION_TOKEN: Final = "creationToken"  # noqa: S105 - a field's name
@@ -164,19 +164,16 @@ class LedgerCreation:
         Or an attempt whose answer was lost had taken them, and other clients have recovered or deleted ledgers of the group
         since: then those that are as they were created are this client's own, and the others are made again (rule 42).
         """
-        is_own = await asyncio.gather(*map(self._is_own, group)) if len(group) > 1 else [False]
+        paths = [self._layout.ledger(made.metadata.ledger_id) for made in group]
+        are_there = [
+            is_as_created(self._store, path, made.data) for path, made in zip(paths, group, strict=True)
+        ]
+        is_own = await asyncio.gather(*are_there) if len(group) > 1 else [False]
         for made, own in zip(reversed(group), reversed(is_own), strict=True):
             if own:
                 made.wanted.succeed(made.metadata)
             else:
                 self._wanted.appendleft(made.wanted)
-
-    async def _is_own(self, made: _Made) -> bool:
-        try:
-            node = await self._store.get(self._layout.ledger(made.metadata.ledger_id))
-        except NoNodeError:
-            return False
-        return node.value == made.data
 
     async def _counter_above(
         self, above: LedgerId, counter: Versioned[LedgerId] | None
@@ -194,6 +191,14 @@ class LedgerCreation:
             with suppress(NodeExistsError):
                 await self._store.create(path, parents=True)
             self._directories.add(path)
+
+
+async def is_as_created(store: MetadataStore, path: str, data: bytes) -> bool:
+    """Whether the node is as a create of `data` left it."""
+    try:
+        return (await store.get(path)).value == data
+    except NoNodeError:
+        return False
 
 
 async def read_counter(store: MetadataStore, layout: Layout) -> Versioned[LedgerId]:

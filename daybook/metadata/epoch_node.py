@@ -10,7 +10,6 @@ from contextlib import suppress
 
 from daybook.core.ids import BookieId
 from daybook.metadata.layout import Layout
-from daybook.metadata.store.resolving import parent_of
 from daybook.metadata.store.store import (
     BadVersionError,
     Check,
@@ -20,6 +19,7 @@ from daybook.metadata.store.store import (
     NoNodeError,
     Operation,
     Put,
+    parent_of,
 )
 
 

@@ -15,8 +15,7 @@ from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState
 from daybook.core.quorum import check_quorum
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 from daybook.metadata.layout import Layout
-from daybook.metadata.store.resolving import parent_of
-from daybook.metadata.store.store import Create, NodeExistsError, Operation
+from daybook.metadata.store.store import Create, NodeExistsError, Operation, parent_of
 from daybook.metadata.store.zookeeper import ZooKeeperStore
 from daybook.metadata.tasks import RepairTasks
 from tools.growth.measure import Note, rss_anon_mib, run_daybook

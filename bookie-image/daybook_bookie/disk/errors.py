@@ -1,4 +1,4 @@
-"""What can go wrong with a bookie's storage, told apart by what must follow.
+"""What can go wrong with a bookie's storage: one class for each reaction that must follow.
 
 A full disk makes the bookie read-only (rule 30). A write that the disk refused for any other reason stops it, because
 after a failed fsync nobody knows what is durable, and the replay decides (rule 23). Damage is refused or an I/O error,

@@ -99,7 +99,7 @@ class MetadataLink:
     def read_ledgers(self, ledger_ids: Sequence[LedgerId]) -> list[LedgerMetadata | DaybookError | None]:
         """What `read_ledger` would return for each of `ledger_ids`, or the error that it would raise for this ledger alone.
 
-        One sync serves them all, since it begins after they asked (rule 20), and so does one look at the claim.
+        One sync serves them all, since it begins after they asked (rule 20), and so does one read of the claim.
         """
         found = self.run(self._read_each_as_the_bookie(ledger_ids))
         return [

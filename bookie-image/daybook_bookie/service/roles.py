@@ -148,7 +148,7 @@ class Gate:
             )
 
     def _enforces(self) -> bool:
-        """The own certificate is looked at each time: it may have been renewed."""
+        """The own certificate is read each time: it may have been renewed."""
         if self._enforcement is not Enforcement.AUTO:
             return self._enforcement is Enforcement.ENFORCE
         assert self._certificate is not None

@@ -1,7 +1,7 @@
 """Identities of clients, and whether they may do what they ask for.
 
 Permissions are read from ZooKeeper and kept for a moment, so that a change counts soon and thousands of clients that connect do not
-each read them. While ZooKeeper does not answer, what is not known is not allowed: the client is told to try again.
+each read them. While ZooKeeper does not answer, what is not known is not allowed: the broker asks the client to try again.
 """
 
 from collections.abc import Callable, Mapping

@@ -136,7 +136,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came."""
-        self.keep_alive.heard = True
+        self.keep_alive.has_read = True
         try:
             for frame in self._buffer.received(nbytes):
                 if self._is_ending:

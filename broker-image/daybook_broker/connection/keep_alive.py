@@ -1,6 +1,6 @@
 """Whether a client is still there: whoever says nothing for a while gets a PING, and is ended if it says nothing after that either.
 
-A client that the broker does not read from cannot be heard, so it counts as alive, unless it takes nothing of what was sent to it.
+A client that the broker does not read from cannot show that it lives, so it counts as alive, unless it takes nothing of what was sent to it.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ ANSWER_S: Final = 5.0
 class KeepAlive:
     """The pings of one connection."""
 
-    __slots__ = ("_answers", "_connection", "_is_asked", "_period_s", "_timer", "_unsent_bytes", "heard")
+    __slots__ = ("_answers", "_connection", "_is_asked", "_period_s", "_timer", "_unsent_bytes", "has_read")
 
     def __init__(self, connection: "Connection", period_s: float) -> None:
         self._connection = connection
@@ -32,7 +32,7 @@ class KeepAlive:
         self._is_asked = False
         self._unsent_bytes = 0
         self._answers: list[asyncio.Future[bool]] = []
-        self.heard = False
+        self.has_read = False
         """Whether the client said anything since the last check."""
 
     def start(self) -> None:
@@ -74,8 +74,8 @@ class KeepAlive:
         self._unsent_bytes = unsent_bytes
         if not connection.is_writable and 0 < before <= unsent_bytes:
             self._end("it took nothing of what was sent to it")
-        elif self.heard:
-            self.heard = self._is_asked = False
+        elif self.has_read:
+            self.has_read = self._is_asked = False
         elif self._is_asked and not connection.is_paused:
             self._end("it said nothing, and did not answer a PING")
         else:

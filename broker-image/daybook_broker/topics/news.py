@@ -12,7 +12,7 @@ class News:
         self._next: asyncio.Future[None] | None = None
 
     async def wait(self) -> None:
-        """Return at the next `spread`. Nothing runs between a look at what may change and this, so no news are missed."""
+        """Return at the next `spread`. Nothing runs between the check of what may change and this call, so no news are missed."""
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
         await asyncio.shield(self._next)

@@ -39,7 +39,7 @@ class ProducerWish:
 
 
 class Producer:
-    """A producer that is connected. `close` is called by the topic that drops it, and tells the client."""
+    """A producer that is connected. `close` is called by the topic that drops it, and notifies the client."""
 
     __slots__ = (
         "_on_closed",

@@ -311,7 +311,7 @@ class Subscription:
         try:
             while self._events:
                 self._perform_all(step(self._events.pop(0)))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the machine counts no more, and others go on
+        except Exception as error:  # noqa: BLE001 - whatever it is, the machine counts no more, and other subscriptions continue
             self._crash(error)
         finally:
             self._is_stepping = False

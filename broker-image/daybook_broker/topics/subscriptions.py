@@ -126,7 +126,7 @@ class Subscriptions:
         """The subscription. Raises NoSuchSubscriptionError."""
         found = self._by_name.get(name)
         if found is None:
-            msg = f"topic {self._topic} has no subscription {name!r}: subscribe first, or look at the topic's statistics for the names"
+            msg = f"topic {self._topic} has no subscription {name!r}: subscribe first, or read the names in the topic's statistics"
             raise NoSuchSubscriptionError(msg)
         return found
 

@@ -41,7 +41,7 @@ from daybook.core.ids import BookieId, EntryId
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.machine import RequestIds, RetryTimer
 from daybook.core.repair.copy import PositionCopy, RepairPolicy
-from daybook.core.repair.plan import CopyJob, FragmentRepair, index_of, owed, why_obsolete
+from daybook.core.repair.plan import CopyJob, FragmentRepair, index_of, owed, why_changed, why_obsolete
 
 FragmentEvent: TypeAlias = (
     ReadAnswered | FrameAcked | FrameFailed | CasAnswered | MetadataRead | LimboRead | BookieFailed | Tick
@@ -268,7 +268,7 @@ class FragmentWork:
         self._state.metadata, self._state.version = event.metadata, event.version
         if self._fragment(first) == ours:
             return self._named()
-        why = self._why_changed(before)
+        why = why_changed(self._state.metadata, self._repair, before)
         if why:
             return self._state.abandon(why)
         return self._cas_again() if is_same_version else self._after_conflict()
@@ -276,14 +276,6 @@ class FragmentWork:
     def _fragment(self, first_entry: EntryId) -> Fragment | None:
         index = index_of(self._state.metadata, first_entry)
         return None if index is None else self._state.metadata.fragments[index]
-
-    def _why_changed(self, before: Fragment | None) -> str | None:
-        """Why the fragment is no longer what was copied; None if it is."""
-        first = self._repair.first_entry
-        why = why_obsolete(self._state.metadata, self._repair)
-        if why is None and self._fragment(first) != before:
-            why = f"another position at entry {first} changed"
-        return why
 
     def _after_conflict(self) -> list[RepairRequest]:
         """The fragment is unchanged, but the version moved on: has the successor still got its copies?"""

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId, EntryId
-from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import stripe_of, write_set
 from daybook.core.repair.copy import Owed
 
@@ -120,6 +120,14 @@ def why_obsolete(metadata: LedgerMetadata, repair: FragmentRepair) -> str | None
         if job.replaces and job.target in bookies:
             return f"{job.target} is in the fragment at entry {repair.first_entry} already"
     return None
+
+
+def why_changed(metadata: LedgerMetadata, repair: FragmentRepair, copied: Fragment | None) -> str | None:
+    """Why the fragment is no longer as the plan found it, or as it was `copied`; None if it is."""
+    why = why_obsolete(metadata, repair)
+    if why is None and metadata.fragment_of(repair.first_entry) != copied:
+        why = f"another position at entry {repair.first_entry} changed"
+    return why
 
 
 def owed(

@@ -161,7 +161,7 @@ class Compaction:
     """A topic up to its horizon, as it is once it is compacted. Raises MetadataError for ledgers that do not rise up to the horizon."""
 
     horizon: Position
-    """The last entry that was looked at; readers continue behind it in the topic's own ledgers."""
+    """The last entry that the compaction has read; readers continue behind it in the topic's own ledgers."""
     ledgers: tuple[CompactedLedger, ...] = ()
     """None if nothing is left."""
     unknown_fields: Mapping[str, Any] = field(default_factory=dict)

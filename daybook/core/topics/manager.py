@@ -13,7 +13,7 @@ from daybook.core.errors import ManagedTopicError, PolicyError
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """A Topic resource. `uid` tells one that was created anew from its predecessor."""
+    """A Topic resource. `uid` distinguishes one that was created anew from its predecessor."""
 
     namespace: str
     name: str

@@ -44,7 +44,7 @@ class Operation(Enum):
     OBSERVE = (frozenset[Action](), True)
     """See the topics of all namespaces."""
     GOVERN = (frozenset[Action](), False)
-    """Change tenants, namespaces, policies and permissions, or look at the whole cluster."""
+    """Change tenants, namespaces, policies and permissions, or read the state of the whole cluster."""
 
     def __init__(self, actions: frozenset[Action], is_for_jobs: bool) -> None:
         self.actions: Final = actions

@@ -197,7 +197,7 @@ class Policy:
 
     @property
     def retention(self) -> Retention:
-        """The retention, for `trimming`. A time without a size keeps any amount for that time, and the other way round."""
+        """The retention, for `trimming`. A time without a size keeps any amount for that time, and a size without a time keeps that size for any time."""
         limits = (self.retention_ms, self.retention_bytes)
         if limits == (0, 0):
             return Retention()

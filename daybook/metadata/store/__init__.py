@@ -5,6 +5,7 @@ In reading order:
     store          the interface
     transport      one attempt at a time: what a server must offer
     resolving      a dependable store over such attempts: retries, time-outs, and the resolution of unknown outcomes
+    own_changes    which changes an attempt whose answer was lost has made
     shared         one request for all who want the same
     gathered       one request for all who ask at one time
     zookeeper      the attempts over kazoo

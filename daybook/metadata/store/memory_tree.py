@@ -6,7 +6,6 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from daybook.metadata.store.resolving import parent_of
 from daybook.metadata.store.store import (
     BadVersionError,
     Check,
@@ -18,6 +17,7 @@ from daybook.metadata.store.store import (
     Operation,
     Put,
     Versioned,
+    parent_of,
 )
 from daybook.metadata.store.transport import Node
 

@@ -1,10 +1,8 @@
 """A dependable store over attempts that may lose their answer: retries, time-outs, and the resolution of unknown outcomes.
 
-Rule 42: after a lost connection a retry must distinguish its own create from another client's. A node is this call's own
-if an earlier attempt of the same call was lost and the node has the call's bytes and, if it is ephemeral, the present
-session as its owner. A retry recognises a sequence node by a token in its name, and a put by the next version with its
-bytes. The retry makes the outcome known: if it succeeds, an attempt that is still in flight can no longer take effect,
-because the version or the name is used up.
+Rule 42: after a lost connection a retry must distinguish its own change from another client's; own_changes.py recognises it.
+The retry makes the outcome known: if it succeeds, an attempt that is still in flight can no longer take effect, because the
+version or the name is used up.
 """
 
 import asyncio
@@ -19,12 +17,12 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from daybook.core.errors import MetadataUnavailableError
+from daybook.metadata.store.own_changes import OwnChanges
 from daybook.metadata.store.shared import SharedRequest
 from daybook.metadata.store.store import (
     NODE_BYTES_MAX,
     BadVersionError,
     Create,
-    Delete,
     MetadataStore,
     NodeExistsError,
     NodeTooLargeError,
@@ -37,6 +35,7 @@ from daybook.metadata.store.store import (
     StoreError,
     Versioned,
     Watch,
+    parent_of,
 )
 from daybook.metadata.store.transport import ConnectionLostError, Transport
 from daybook.metadata.store.tree_watch import TreeWatch
@@ -49,17 +48,13 @@ READS_IN_REQUEST_MAX: Final = 128
 _RETRY_PAUSE = wait_random_exponential(multiplier=0.01, max=0.5)
 
 
-def parent_of(path: str) -> str:
-    """The path of the parent of `path`."""
-    return path.rpartition("/")[0] or "/"
-
-
 class ResolvingStore(MetadataStore):
     """The store's contract over a Transport. All methods belong to the event loop that the transport lives on."""
 
     def __init__(self, transport: Transport, *, operation_timeout_s: float = OPERATION_TIMEOUT_S) -> None:
         """Take over `transport`; closing the store closes it."""
         self._transport = transport
+        self._own = OwnChanges(transport)
         self._operation_timeout_s = operation_timeout_s
         self._watches: _Watches = defaultdict(dict)
         self._tree_watches: list[TreeWatch] = []
@@ -122,7 +117,7 @@ class ResolvingStore(MetadataStore):
 
         async def attempt(pinned: int | None, lost: bool) -> str:
             if lost and sequence:
-                found = await self._find_sequence_node(name)
+                found = await self._own.sequence_node(name)
                 if found:
                     return found
             try:
@@ -130,7 +125,7 @@ class ResolvingStore(MetadataStore):
                     name, data, ephemeral=ephemeral, sequence=sequence, pinned=pinned
                 )
             except NodeExistsError:
-                if lost and await self._is_own(path, data, ephemeral=ephemeral):
+                if lost and await self._own.was_created(path, data, ephemeral=ephemeral):
                     return path
                 raise
 
@@ -155,7 +150,7 @@ class ResolvingStore(MetadataStore):
             try:
                 return await self._transport.put(path, data, version)
             except BadVersionError:
-                if lost and version is not None and await self._holds_put(path, data, version):
+                if lost and version is not None and await self._own.was_put(path, data, version):
                     return version + 1
                 raise
 
@@ -197,66 +192,11 @@ class ResolvingStore(MetadataStore):
             try:
                 await self._transport.multi(operations, pinned=pinned)
             except StoreError:
-                if not (lost and await self._holds_multi(operations)):
+                if not (lost and await self._own.was_applied(operations)):
                     raise
 
         path = operations[0].path
         await self._write(path, attempt, timeout_s, session_id=session_id, in_session=ephemeral)
-
-    # What an earlier attempt left behind (rule 42).
-
-    async def _is_own(self, path: str, data: bytes, *, ephemeral: bool) -> bool:
-        """Whether the node at `path` is what a lost attempt of the same call created."""
-        try:
-            node = await self._transport.get(path)
-        except NoNodeError:
-            return False
-        owner = self._transport.session.session_id if ephemeral else 0
-        return node.data == data and node.owner == owner
-
-    async def _find_sequence_node(self, prefix: str) -> str | None:
-        """The node that a lost attempt created under the token that `prefix` ends in."""
-        parent = parent_of(prefix)
-        await self._transport.sync(parent)
-        try:
-            children = await self._transport.children(parent)
-        except NoNodeError:
-            return None
-        token = prefix.rpartition("/")[2]
-        return next((f"{parent}/{name}" for name in children.value if name.startswith(token)), None)
-
-    async def _holds_put(self, path: str, data: bytes, version: int) -> bool:
-        """Whether the node is as a lost put of `data` at `version` left it."""
-        try:
-            node = await self._transport.get(path)
-        except NoNodeError:
-            return False
-        return node.version == version + 1 and node.data == data
-
-    async def _holds_multi(self, operations: Sequence[Operation]) -> bool:
-        """Whether a lost attempt applied `operations`: judged by its creates, else by its puts, else by its deletes."""
-        created = [operation for operation in operations if isinstance(operation, Create)]
-        if created:
-            return all(
-                [await self._is_own(item.path, item.data, ephemeral=item.ephemeral) for item in created]
-            )
-        put = [operation for operation in operations if isinstance(operation, Put)]
-        if put:
-            return all(
-                [
-                    item.version is not None and await self._holds_put(item.path, item.data, item.version)
-                    for item in put
-                ]
-            )
-        deleted = [operation for operation in operations if isinstance(operation, Delete)]
-        return bool(deleted) and all([await self._is_gone(item.path) for item in deleted])
-
-    async def _is_gone(self, path: str) -> bool:
-        try:
-            await self._transport.get(path)
-        except NoNodeError:
-            return True
-        return False
 
     async def _make_node(self, path: str) -> None:
         """Create an empty node and its missing parents; it does not matter which client created them."""

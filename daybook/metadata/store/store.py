@@ -20,6 +20,11 @@ NODE_BYTES_MAX: Final = 1_000_000
 """The largest node: ZooKeeper's default limit of 1 MiB is for a whole request."""
 
 
+def parent_of(path: str) -> str:
+    """The path of the parent of `path`."""
+    return path.rpartition("/")[0] or "/"
+
+
 class Versioned(NamedTuple, Generic[T]):
     """A value and its version, which a compare-and-set must name."""
 

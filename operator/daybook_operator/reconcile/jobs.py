@@ -25,7 +25,7 @@ from daybook_operator.reconcile.services import Services
 _LOG: Final = get_logger(__name__)
 _REFUSALS: Final = (ConflictError, ForbiddenError, InvalidError)
 _LOOK_S: Final = 15.0
-"""How often a Job is looked at that has begun and whose pod is not ready: no event says that it waits."""
+"""How often the operator polls a Job that has begun and whose pod is not ready: no event says that it waits."""
 
 
 class JobsReconciler:

@@ -51,7 +51,7 @@ class Surveys:
         locations: Mapping[BookieId, Location],
         is_whole: bool,
     ) -> Survey:
-        """The survey of the asker's pool. A bookie that is away keeps its location."""
+        """The survey of the asker's pool. A bookie that is unavailable keeps its location."""
         judge = self._judge(index, asker.placement, _places(registered, locations))
         if not is_whole:
             return Survey(ledgers=len(index), is_whole=False, read_error=index.read_error)

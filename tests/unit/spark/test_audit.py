@@ -1,12 +1,8 @@
 """The audit job: a corrupted and a missing copy, planted on real bookies, are found, marked and repaired."""
 
 import asyncio
-import contextlib
-import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from daybook_spark.audit.check import FAULTS_MAX, in_words
@@ -21,12 +17,12 @@ from typer.testing import CliRunner
 from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.autorecovery.worker import RepairWorker
 from daybook.cli.main import app
-from daybook.cli.spark import commands
 from daybook.client.verify import verify_ledger
 from daybook.core.quorum import check_quorum
 from daybook.local.cluster import LocalCluster
 from daybook.metadata.tasks import RepairTasks
 from tests.fixtures.cluster import Connect, connect_to, make_cluster
+from tests.fixtures.spark import RunJob
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -69,16 +65,6 @@ def flip(file: Path, wanted: bytes) -> None:
         opened.write(content)
 
 
-def run_command(cluster: LocalCluster, *arguments: str) -> tuple[int, dict[str, Any]]:
-    """Run `daybook spark audit`; its exit code and what it prints."""
-    ran = CliRunner().invoke(
-        app, ["spark", "audit", "--dir", str(cluster.directory), "--delay", "0", "--json", *arguments]
-    )
-    assert ran.stdout, ran.output
-    printed: dict[str, Any] = json.loads(ran.stdout)
-    return ran.exit_code, printed
-
-
 async def marked(cluster: LocalCluster) -> list[int]:
     async with connect_to(cluster) as client:
         return [ledger_id async for ledger_id in RepairTasks(client.store, client.layout).ids()]
@@ -91,17 +77,12 @@ async def repair(cluster: LocalCluster) -> None:
 
 
 def test_a_corrupted_and_a_missing_copy_are_found_marked_and_repaired(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, run_job: RunJob, tmp_path: Path
 ) -> None:
-    @contextlib.contextmanager
-    def this_session(_master: str, _name: str) -> Iterator[SparkSession]:
-        yield spark
-
-    monkeypatch.setattr(commands, "spark_session", this_session)
     table = str(tmp_path / "copies")
     with make_cluster(tmp_path / "cluster", bookies=3) as cluster:
         damaged, lacking = asyncio.run(plant(cluster))
-        code, found = run_command(cluster, "--dry-run", "--parquet", table)
+        code, found, _ = run_job(cluster, "audit", "--delay", "0", "--dry-run", "--parquet", table)
         assert code == 1
         assert asyncio.run(marked(cluster)) == [], "a dry run marks nothing"
         faulty = {(row["ledger_id"], row["bookie"]): row["faults"] for row in found["copies"]["faulty"]}
@@ -113,12 +94,12 @@ def test_a_corrupted_and_a_missing_copy_are_found_marked_and_repaired(
         assert found["audit"]["by_reason"] == {"gap": [damaged, lacking]}
         assert summary_of(spark.read.parquet(table)).record() == found["copies"]
 
-        code, _ = run_command(cluster)
+        code, _, _ = run_job(cluster, "audit", "--delay", "0")
         assert code == 1
         assert asyncio.run(marked(cluster)) == [damaged, lacking]
 
         asyncio.run(repair(cluster))
-        code, found = run_command(cluster)
+        code, found, _ = run_job(cluster, "audit", "--delay", "0")
         assert code == 0, found
         assert found["copies"]["is_whole"]
         assert asyncio.run(marked(cluster)) == []

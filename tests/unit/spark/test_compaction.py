@@ -3,8 +3,7 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +13,8 @@ import pytest
 from daybook_spark.compact import job
 from daybook_spark.compact.job import Compacted, CompactionSettings, compact_topic
 from daybook_spark.options import Where
-from typer.testing import CliRunner
 
 import daybook
-from daybook.cli.main import app
-from daybook.cli.spark import compaction as command
 from daybook.client.broker_admin import Admin, AdminError
 from daybook.client.broker_topics import commit_compaction
 from daybook.core.ledger.metadata import TOPIC_KEY
@@ -32,6 +28,7 @@ from daybook.metadata.job_results import JobResults
 from daybook.metadata.policies import PolicyManager
 from daybook.metadata.topics import TopicManager
 from tests.fixtures.brokers import Brokers
+from tests.fixtures.spark import RunJob
 from tests.unit.spark.kit import new_topic, readable
 
 if TYPE_CHECKING:
@@ -289,25 +286,10 @@ async def test_rule_41_what_is_compacted_by_somebody_else_meanwhile_is_a_conflic
 
 
 @pytest.fixture
-def run(
-    spark: "SparkSession", cluster: LocalCluster, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[int, Any]]:
-    """Run the command on the session that tests share: its exit code and what it printed, decoded."""
+def run(run_job: RunJob, cluster: LocalCluster, brokers: Brokers) -> Callable[..., tuple[int, Any]]:
+    """Compact on the session that tests share: the exit code of the command, and what it printed."""
     del brokers
-
-    @contextmanager
-    def shared(_master: str, _name: str) -> Iterator["SparkSession"]:
-        yield spark
-
-    monkeypatch.setattr(command, "spark_session", shared)
-
-    def invoke(*words: str) -> tuple[int, Any]:
-        done = CliRunner().invoke(
-            app, ["spark", "compaction", "--dir", str(cluster.directory), "--json", *words]
-        )
-        return done.exit_code, json.loads(done.stdout) if done.exit_code in {0, 1} and done.stdout else None
-
-    return invoke
+    return lambda *words: run_job(cluster, "compaction", *words)[:2]
 
 
 async def test_the_command_compacts_the_topics_that_it_is_given_and_reports_each(

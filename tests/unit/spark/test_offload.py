@@ -1,20 +1,14 @@
 """The offload job on a real cluster with real Spark: a file for each closed ledger, files of a killed run, consumers, and no broker."""
 
 import asyncio
-import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pulsar
 import pytest
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
 import daybook
-from daybook.cli.main import app
-from daybook.cli.spark import offload as command
 from daybook.client.broker_admin import Admin
 from daybook.core.topics.ledger_list import ListedLedger
 from daybook.core.topics.name import TopicName
@@ -23,7 +17,7 @@ from daybook.metadata.job_results import JobResults
 from daybook.metadata.partitions import PartitionManager
 from daybook.metadata.topics import TopicManager
 from tests.fixtures.brokers import Brokers
-from tests.fixtures.spark import where
+from tests.fixtures.spark import RunJob, where
 from tests.unit.spark.kit import new_topic, readable, send
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -32,34 +26,17 @@ LIMIT_MS = 40_000
 VALUES = [b"%d" % number * 500 for number in range(7)]
 
 
-@pytest.fixture(autouse=True)
-def this_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands take the session of the tests."""
-
-    @contextlib.contextmanager
-    def session(_master: str, _name: str) -> Iterator[SparkSession]:
-        yield spark
-
-    monkeypatch.setattr(command, "spark_session", session)
-
-
-def run(cluster: LocalCluster, *arguments: str) -> tuple[int, dict[str, Any], str]:
-    """Run `daybook spark offload`: its exit code, what it prints, and its errors."""
-    ran = CliRunner().invoke(app, ["spark", "offload", "--dir", str(cluster.directory), "--json", *arguments])
-    return ran.exit_code, json.loads(ran.stdout) if ran.stdout else {}, ran.stderr
-
-
 @pytest.mark.usefixtures("no_brokers")
-def test_without_a_broker_nothing_happens(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_without_a_broker_nothing_happens(run_job: RunJob, cluster: LocalCluster, tmp_path: Path) -> None:
     log = tmp_path / "termination-log"
     there = ("--namespace", "public/default", "--termination-log", str(log))
-    code, _, errors = run(cluster, *there, "--to", f"file://{tmp_path}/cold")
+    code, _, errors = run_job(cluster, "offload", *there, "--to", f"file://{tmp_path}/cold")
     assert code == 1
     assert "nothing was changed; start a broker" in errors
     assert "start a broker" in json.loads(log.read_text())["error"]
-    code, _, errors = run(cluster, *there, "--to", "gopher://cold")
+    code, _, errors = run_job(cluster, "offload", *there, "--to", "gopher://cold")
     assert (code, "use file:///folder" in errors) == (1, True)
-    code, _, errors = run(cluster, "--to", f"file://{tmp_path}/cold")
+    code, _, errors = run_job(cluster, "offload", "--to", f"file://{tmp_path}/cold")
     assert (code, "which topics?" in errors) == (1, True)
     assert not (tmp_path / "cold").exists()
 
@@ -89,6 +66,7 @@ async def test_rule_70_closed_ledgers_go_into_files_and_consumers_and_queries_re
     pulsar_client: pulsar.Client,
     client: daybook.Client,
     spark: SparkSession,
+    run_job: RunJob,
     tmp_path: Path,
 ) -> None:
     topic = new_topic()
@@ -99,10 +77,10 @@ async def test_rule_70_closed_ledgers_go_into_files_and_consumers_and_queries_re
         await asyncio.to_thread(close_ledger, brokers, topic)
     there = ("--topic", topic, "--to", f"file://{tmp_path}/cold", "--lag", "0")
 
-    code, shown, _ = await asyncio.to_thread(run, cluster, *there, "--dry-run")
+    code, shown, _ = await asyncio.to_thread(run_job, cluster, "offload", *there, "--dry-run")
     assert code == 0, shown
     assert (shown["figures"]["ledgersToOffload"], (tmp_path / "cold").exists()) == (2, False)
-    code, shown, _ = await asyncio.to_thread(run, cluster, *there)
+    code, shown, _ = await asyncio.to_thread(run_job, cluster, "offload", *there)
     assert code == 0, shown
     assert shown["figures"]["ledgersOffloaded"] == 2
     result = await JobResults(client.store, client.layout).read(TopicName.parse(topic), "offload")
@@ -111,12 +89,9 @@ async def test_rule_70_closed_ledgers_go_into_files_and_consumers_and_queries_re
     named = {each.offload.place for each in await rows(client, topic) if each.offload}
     assert {f"file://{path}" for path in tmp_path.joinpath("cold").rglob("*.parquet")} == named
     assert len(named) == 2
-    code, shown, _ = await asyncio.to_thread(run, cluster, *there)
-    assert (code, shown["results"][0]["message"]) == (0, "nothing to do")
-
     left = Path(min(named).removeprefix("file://")).with_name(f"0-{'7' * 32}-0.parquet")
     left.write_bytes(b"PAR1 and no more: its run was killed")
-    code, shown, _ = await asyncio.to_thread(run, cluster, *there)
+    code, shown, _ = await asyncio.to_thread(run_job, cluster, "offload", *there)
     assert (code, shown["figures"]["filesDeleted"], left.exists()) == (0, 1, False)
 
     await until_without_replicas(client, topic)
@@ -143,6 +118,7 @@ async def test_plain_spark_reads_the_rows_as_the_data_source_returns_them(
     pulsar_client: pulsar.Client,
     client: daybook.Client,
     spark: SparkSession,
+    run_job: RunJob,
     tmp_path: Path,
 ) -> None:
     whole = new_topic()
@@ -172,7 +148,7 @@ async def test_plain_spark_reads_the_rows_as_the_data_source_returns_them(
         await asyncio.to_thread(close_ledger, brokers, topic)
     query = spark.read.format("daybook").options(**where(cluster), topic=topic, mode="permissive").load()
     there = ("--topic", topic, "--to", f"file://{tmp_path}/cold", "--rows")
-    code, shown, _ = await asyncio.to_thread(run, cluster, *there)
+    code, shown, _ = await asyncio.to_thread(run_job, cluster, "offload", *there)
     assert (code, shown["figures"]["rowsWritten"]) == (0, 204), shown
 
     places = {each.offload.place for each in await rows(client, topic) if each.offload}

@@ -1,9 +1,8 @@
 """The restore job on a real cluster with real Spark: message ids and bytes before an offload, after it, and after the restore (rule 72)."""
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,8 @@ import pytest
 from daybook_spark.jobs.restoring import CopyWritten, LedgerRestore, restored
 from daybook_spark.options import Where
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
 import daybook
-from daybook.cli.main import app
-from daybook.cli.spark import offload as offload_command
-from daybook.cli.spark import restore as restore_command
 from daybook.client.blocking import BlockingLedger
 from daybook.core.ids import LedgerId
 from daybook.core.quorum import Quorum
@@ -28,7 +23,7 @@ from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 from daybook.metadata.job_results import JobResults
 from daybook.offload.store import delete_file
 from tests.fixtures.brokers import Brokers
-from tests.fixtures.spark import where
+from tests.fixtures.spark import RunJob, where
 from tests.unit.offload.kit import write
 from tests.unit.spark.kit import new_topic, readable, send
 from tests.unit.spark.test_offload import LIMIT_MS, close_ledger, rows, until_without_replicas
@@ -38,27 +33,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 VALUES = [b"%d" % number * 500 for number in range(7)]
 
 
-@pytest.fixture(autouse=True)
-def this_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands take the session of the tests."""
-
-    @contextlib.contextmanager
-    def session(_master: str, _name: str) -> Iterator[SparkSession]:
-        yield spark
-
-    for command in (offload_command, restore_command):
-        monkeypatch.setattr(command, "spark_session", session)
-
-
-def run(cluster: LocalCluster, job: str, *arguments: str) -> tuple[int, dict[str, Any], str]:
-    """Run a job: its exit code, what it prints, and its errors."""
-    ran = CliRunner().invoke(app, ["spark", job, "--dir", str(cluster.directory), "--json", *arguments])
-    return ran.exit_code, json.loads(ran.stdout) if ran.stdout else {}, ran.stderr
-
-
-async def done(cluster: LocalCluster, job: str, *arguments: str) -> dict[str, Any]:
-    """The same, of a job that succeeds; its figures."""
-    code, shown, errors = await asyncio.to_thread(run, cluster, job, *arguments)
+async def done(run_job: RunJob, cluster: LocalCluster, job: str, *arguments: str) -> dict[str, Any]:
+    """Run a job that succeeds; its figures."""
+    code, shown, errors = await asyncio.to_thread(run_job, cluster, job, *arguments)
     assert code == 0, (shown, errors)
     return dict(shown["figures"])
 
@@ -73,17 +50,18 @@ def received(client: pulsar.Client, topic: str, subscription: str) -> list[tuple
 
 
 @pytest.mark.usefixtures("no_brokers")
-def test_without_a_broker_nothing_happens(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_without_a_broker_nothing_happens(run_job: RunJob, cluster: LocalCluster, tmp_path: Path) -> None:
     log = tmp_path / "termination-log"
     there = ("--namespace", "public/default", "--termination-log", str(log))
-    code, _, errors = run(cluster, "restore", *there)
+    code, _, errors = run_job(cluster, "restore", *there)
     assert (code, "nothing was changed; start a broker" in errors) == (1, True)
     assert "start a broker" in json.loads(log.read_text())["error"]
-    code, _, errors = run(cluster, "restore")
+    code, _, errors = run_job(cluster, "restore")
     assert (code, "which topics?" in errors) == (1, True)
 
 
 async def test_rule_72_ids_and_bytes_are_the_same_before_an_offload_after_it_and_after_the_restore(
+    run_job: RunJob,
     cluster: LocalCluster,
     brokers: Brokers,
     pulsar_client: pulsar.Client,
@@ -109,14 +87,14 @@ async def test_rule_72_ids_and_bytes_are_the_same_before_an_offload_after_it_and
     before = await seen("before")
     assert [data for _, data in before[0]] == [bytes(row.value) for row in before[1]] == VALUES
     offload = ("--topic", topic, "--to", f"file://{tmp_path}/cold", "--lag", "0")
-    assert (await done(cluster, "offload", *offload))["ledgersOffloaded"] == 2
+    assert (await done(run_job, cluster, "offload", *offload))["ledgersOffloaded"] == 2
     await until_without_replicas(client, topic)
     assert await seen("offloaded") == before
 
-    figures = await done(cluster, "restore", "--topic", topic, "--dry-run")
+    figures = await done(run_job, cluster, "restore", "--topic", topic, "--dry-run")
     assert (figures["ledgersToRestore"], figures["filesToDelete"]) == (2, 0)
     assert all(not row.has_replicas for row in await rows(client, topic))
-    figures = await done(cluster, "restore", "--topic", topic, "--lag", "0")
+    figures = await done(run_job, cluster, "restore", "--topic", topic, "--lag", "0")
     assert (figures["ledgersRestored"], figures["filesDeleted"]) == (2, 2)
     assert list(tmp_path.joinpath("cold").rglob("*.parquet")) == []
     result = await JobResults(client.store, client.layout).read(TopicName.parse(topic), "restore")
@@ -132,11 +110,7 @@ async def test_rule_72_ids_and_bytes_are_the_same_before_an_offload_after_it_and
     later = await asyncio.to_thread(query, startTime=str(round(middle.timestamp() * 1000)))
     assert later == [row for row in before[1] if row.publish_time >= middle]
 
-    code, shown, _ = await asyncio.to_thread(run, cluster, "restore", "--topic", topic)
-    assert (code, shown["results"][0]["message"]) == (0, "nothing to do")
-    code, shown, _ = await asyncio.to_thread(run, cluster, "offload", *offload)
-    assert (code, shown["results"][0]["message"]) == (0, "nothing to do")
-    assert (await done(cluster, "offload", *offload, "--restored"))["ledgersOffloaded"] == 2
+    assert (await done(run_job, cluster, "offload", *offload, "--restored"))["ledgersOffloaded"] == 2
     for copy in copies:
         assert copy is not None
         async for found in client.ledgers.watch(copy):
@@ -146,6 +120,7 @@ async def test_rule_72_ids_and_bytes_are_the_same_before_an_offload_after_it_and
 
 
 async def test_the_next_owner_reads_the_copy_while_the_file_stays_for_a_day(
+    run_job: RunJob,
     cluster: LocalCluster,
     brokers: Brokers,
     pulsar_client: pulsar.Client,
@@ -158,9 +133,9 @@ async def test_the_next_owner_reads_the_copy_while_the_file_stays_for_a_day(
     await readable(client, topic, last)
     await asyncio.to_thread(close_ledger, brokers, topic)
     before = await asyncio.to_thread(received, pulsar_client, topic, "before")
-    await done(cluster, "offload", "--topic", topic, "--to", f"file://{tmp_path}/cold", "--lag", "0")
+    await done(run_job, cluster, "offload", "--topic", topic, "--to", f"file://{tmp_path}/cold", "--lag", "0")
     await until_without_replicas(client, topic)
-    await done(cluster, "restore", "--topic", topic)
+    await done(run_job, cluster, "restore", "--topic", topic)
     assert len(list(tmp_path.joinpath("cold").rglob("*.parquet"))) == 1, "the file stays for a day"
     await asyncio.to_thread(close_ledger, brokers, topic)
     assert await asyncio.to_thread(received, pulsar_client, topic, "after") == before

@@ -1,20 +1,14 @@
 """The retention job on a real cluster with real Spark: idle topics, what nothing names, a dry run, no broker, and its last words."""
 
 import asyncio
-import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from daybook_spark.write.job import JOB as JOB_KEY
 from daybook_spark.write.job import MANIFEST
-from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
-from daybook.cli.main import app
-from daybook.cli.spark import retention as command
 from daybook.core.topics.ledger_list import LedgerList, ListedLedger, Position
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.unnamed import made_by
@@ -24,6 +18,7 @@ from daybook.metadata.topics import TopicManager
 from daybook.runtime.clock import unix_ms
 from tests.fixtures.brokers import Brokers, write_settings
 from tests.fixtures.cluster import connect_to, make_cluster
+from tests.fixtures.spark import RunJob
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -81,44 +76,33 @@ async def left_of(cluster: LocalCluster, name: TopicName, ids: list[int]) -> tup
         return left, result is not None and result.succeeded
 
 
-def run(cluster: LocalCluster, *arguments: str) -> tuple[int, dict[str, Any], str]:
-    """Run `daybook spark retention`: its exit code, what it prints, and its errors."""
-    words = ["spark", "retention", "--dir", str(cluster.directory), "--json", "--topics-per-second", "0"]
-    ran = CliRunner().invoke(app, [*words, *arguments])
-    return ran.exit_code, json.loads(ran.stdout) if ran.stdout else {}, ran.stderr
+def test_retention_of_idle_topics_and_of_what_nothing_names(run_job: RunJob, tmp_path: Path) -> None:
+    def run(*arguments: str) -> tuple[int, dict[str, Any], str]:
+        return run_job(cluster, "retention", "--topics-per-second", "0", *arguments)
 
-
-def test_retention_of_idle_topics_and_of_what_nothing_names(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @contextlib.contextmanager
-    def this_session(_master: str, _name: str) -> Iterator[SparkSession]:
-        yield spark
-
-    monkeypatch.setattr(command, "spark_session", this_session)
     log = tmp_path / "termination-log"
     with make_cluster(tmp_path / "cluster", bookies=3) as cluster:
         planted = asyncio.run(plant(cluster))
         every = {each for ids in planted.values() for each in ids}
 
-        code, _, errors = run(cluster, "--grace", "0", "--termination-log", str(log))
+        code, _, errors = run("--grace", "0", "--termination-log", str(log))
         assert code == 1
         assert "nothing was changed; start a broker" in errors
         assert "start a broker" in json.loads(log.read_text())["error"]
-        code, shown, _ = run(cluster, "--grace", "0", "--dry-run")
+        code, shown, _ = run("--grace", "0", "--dry-run")
         assert (code, shown["figures"]) == (0, {"bytesToTrim": 20, "ledgersToDelete": 3, "ledgersToTrim": 2})
         assert asyncio.run(existing(cluster)) == every
 
         brokers = Brokers(cluster, ("broker-0",))
         write_settings(cluster, brokers.ids, trim_interval_ms=600_000, collect_interval_ms=600_000)
         brokers.whole()
-        code, shown, _ = run(cluster, "--grace", "0", "--termination-log", str(log))
+        code, shown, _ = run("--grace", "0", "--termination-log", str(log))
         assert code == 0, shown
         assert shown["figures"] == {"bytesTrimmed": 20, "ledgersDeleted": 3, "ledgersTrimmed": 2}
         assert json.loads(log.read_text())["figures"] == shown["figures"]
         assert asyncio.run(left_of(cluster, IDLE, planted["idle"])) == ([], True)
         assert asyncio.run(left_of(cluster, KEPT, planted["kept"])) == (planted["kept"], True)
         assert asyncio.run(existing(cluster)) & every == {*planted["kept"], *planted["nobody's"]}
-        code, shown, _ = run(cluster, "--grace", "0")
+        code, shown, _ = run("--grace", "0")
         assert (code, shown["figures"]) == (0, {}), "what is done is not there to be done"
         brokers.none()

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from daybook.core.topics.name import TopicName
 
-_OF_A_JOB: Final = re.compile(r"_?[0-9]+-[0-9a-f]{16,64}-[0-9]+\.parquet")
+OF_A_JOB: Final = re.compile(r"_?[0-9]+-[0-9a-f]{16,64}-[0-9]+\.parquet")
 """The names of files that offloads write: of entries, of rows, and of rows that wait."""
 
 
@@ -48,7 +48,7 @@ def judge_files(
     """
     going = tuple(
         sorted(
-            name for name in found.names if _OF_A_JOB.fullmatch(name) and name.removeprefix("_") not in named
+            name for name in found.names if OF_A_JOB.fullmatch(name) and name.removeprefix("_") not in named
         )
     )
     if exists or not going:

@@ -75,14 +75,14 @@ class LedgersRestored:
         )
 
     def _row(self, row: ListedLedger, restored: RestoredLedger | None) -> ListedLedger:
-        if restored is None or not _is_planned(row, restored):
+        if restored is None or not is_planned(row, restored):
             return row
         stored_as = row.stored_as if restored.stored_as is None else restored.stored_as
         record = Restored(stored_as, restored.place, self.unix_ms + self.lag_ms)
         return replace(row, offload=None, restored=record)
 
 
-def _is_planned(row: ListedLedger, restored: RestoredLedger) -> bool:
+def is_planned(row: ListedLedger, restored: RestoredLedger) -> bool:
     """Whether the row is the one that a run has planned on: the same entries, in the same file, with replicas or without."""
     return (
         row.offload is not None
@@ -103,7 +103,7 @@ def files_due(ledger_list: LedgerList, unix_ms: int) -> dict[LedgerId, str]:
     }
 
 
-def _is_restored(row: ListedLedger | None, restored: RestoredLedger) -> bool:
+def is_restored(row: ListedLedger | None, restored: RestoredLedger) -> bool:
     """Whether a list's row says so already: an owner has carried the same request out, and its answer was lost."""
     if row is None or row.restored is None:
         return False
@@ -120,11 +120,11 @@ def check_restored(ledger_list: LedgerList, restored: LedgersRestored) -> bool:
     is_done = True
     for each in restored.ledgers:
         row = ledger_list.row(each.ledger.ledger_id)
-        if _is_restored(row, each):
+        if is_restored(row, each):
             continue
         check_unchanged(each.ledger, row)
         is_done = False
-        if row is None or not _is_planned(row, each):
+        if row is None or not is_planned(row, each):
             msg = f"ledger {each.ledger.ledger_id} is not in the file {each.place} any more, or its replicas have gone meanwhile: read the topic's list and plan again"
             raise PlanOutdatedError(msg)
         if each.stored_as is not None and each.stored_as in ledger_list.ids | ledger_list.named_ids:

@@ -67,7 +67,7 @@ def least_loaded(
 ) -> BrokerId | None:
     """The broker that one more bundle harms least; `chosen` counts the bundles that are on their way to each broker.
 
-    Equal brokers are told apart by a hash of bundle and broker, so that no broker is always the first.
+    A hash of bundle and broker decides between equal brokers, so that no broker is always the first.
     """
     return min(
         sorted(loads),

@@ -20,7 +20,7 @@ from daybook_operator.plan.spec_part import parse_spec
 from daybook_operator.plan.stored import Failure
 
 _AWAY: Final = frozenset({Reason.MISSING.value, Reason.UNLISTED.value})
-"""A bookie that is away, or does not report, may have all that it owes."""
+"""A bookie that is unavailable, or does not report, may have all that it owes."""
 
 
 @dataclass(frozen=True, slots=True)

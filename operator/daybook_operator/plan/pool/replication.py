@@ -147,7 +147,7 @@ def away_bookies(pool: ObservedPool, cluster: ObservedCluster) -> list[str]:
 
 
 def _without_place(pool: ObservedPool, cluster: ObservedCluster, away: list[str]) -> str:
-    """Why no bookie can replace one that is away; "" if one can. Its entries are not copied then."""
+    """Why no bookie can replace one that is unavailable; "" if one can. Its entries are not copied then."""
     if cluster.blocked and not set(away).isdisjoint(cluster.lost):
         return cluster.blocked[0]
     takers = [bookie for bookie, info in cluster.bookies.items() if info.writable]

@@ -116,7 +116,7 @@ def _noted(pool: ObservedPool, roll: Roll, now_ms: int) -> Roll:
 
 
 def _is_in_use(pool: ObservedPool, pod: ObservedPod) -> bool:
-    """Whether clients may rely on the pod: it is ready, or its bookie is registered, or the operator cannot tell."""
+    """Whether clients may rely on the pod: it is ready, or its bookie is registered, or the operator does not know."""
     return pod.ready or pool.cluster is None or pool.is_registered(pod.ordinal)
 
 

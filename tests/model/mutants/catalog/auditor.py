@@ -18,7 +18,7 @@ from daybook.core.ids import NO_ENTRY, BookieId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policies import SpreadPolicy
 from daybook.core.repair import judgement
-from daybook.core.repair.judgement import Findings, LedgerAudit, LedgerJudge
+from daybook.core.repair.judgement import Findings, LedgerAudit, LedgerJudge, OpenAction
 from daybook.core.repair.task import BackOff, RepairTask
 from tests.model.mutants.catalog.swarms import (
     LATE_WORKERS,
@@ -52,9 +52,15 @@ def open_fragments_get_no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     f"{_LEDGER}test_rule_31_a_lost_bookie_without_a_replacement_leaves_the_writer_alone",
     swarm=SIMPLE_DISKS,
 )
-def writers_are_fenced_without_a_spare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An open ledger is recovered although its writer would find no bookie to go on with."""
-    monkeypatch.setattr(LedgerJudge, "_has_replacement", lambda self, *_: True)
+@around(LedgerJudge, "audit")
+def writers_are_fenced_without_a_spare(
+    audit: Callable[..., LedgerAudit], self: LedgerJudge, *read: Any, grace_is_over: bool
+) -> LedgerAudit:
+    """An open ledger is recovered although its writer would find no bookie to continue with."""
+    found = audit(self, *read, grace_is_over=grace_is_over)
+    if found.open_action is not OpenAction.LEAVE:
+        return found
+    return replace(found, open_action=OpenAction.RECOVER if grace_is_over else OpenAction.WAIT)
 
 
 @mutant(
@@ -64,7 +70,7 @@ def writers_are_fenced_without_a_spare(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def limbo_of_open_ledgers_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """An open ledger without a writer waits for a replacement, which may never come, and the mark with it."""
-    monkeypatch.setattr(LedgerJudge, "_stays_in_place", lambda self, *_: False)
+    monkeypatch.setattr(judgement, "covers_every_write_set", lambda *_: False)
 
 
 @mutant(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.recovery.elsewhere import Elsewhere
 from daybook.metadata.backup import readmission, restore
 from daybook.metadata.backup.readmission import Readmissions
+from daybook.metadata.creation import read_counter
 from daybook.metadata.store.tree_watch import TreeWatch
 from tests.model.mutants.registry import around, mutant
 
@@ -73,7 +74,14 @@ def bookies_collect_whatever_was_restored(monkeypatch: pytest.MonkeyPatch) -> No
 @by_test(68, HOLD + "test_rule_68_a_restore_that_begins_and_ends_during_a_cycle_stops_the_cycle", slow=True)
 def a_cycle_asks_for_the_hold_only_when_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cycle judges by half of the metadata, and deletes after the restore."""
-    monkeypatch.setattr(Collector, "_is_still", lambda self, hold: True)
+    collect: Callable[..., Any] = Collector.collect
+    hold = MetadataLink.collection_hold
+
+    def with_one_answer(self: Collector, **named: bool) -> Any:
+        monkeypatch.setattr(MetadataLink, "collection_hold", cache(hold))
+        return collect(self, **named)
+
+    monkeypatch.setattr(Collector, "collect", with_one_answer)
 
 
 @by_test(68, ELSEWHERE + "test_rule_68_an_entry_that_lies_elsewhere_refuses_the_close")
@@ -118,14 +126,10 @@ def a_decommission_trusts_restored_metadata(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @by_test(68, LOST_DISKS + "test_rule_68_a_bookie_that_restored_metadata_does_not_know_keeps_its_disks")
-def the_operator_empties_whom_the_restore_forgot(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(lost_disk, "lost_disk_step")
+def the_operator_empties_whom_the_restore_forgot(step: Callable[..., Any], pool: Any) -> Any:
     """It replaces a bookie that has no cookie and that no ledger names, although both say only how old the export is."""
-    why_not: Callable[..., Any] = lost_disk._why_not
-
-    def without_hold(pool: Any, pod: Any) -> Any:
-        return why_not(replace(pool, cluster=replace(pool.cluster, collection_held=False)), pod)
-
-    monkeypatch.setattr(lost_disk, "_why_not", without_hold)
+    return step(replace(pool, cluster=replace(pool.cluster, collection_held=False)))
 
 
 @by_test(68, READMISSION + "test_rule_68_no_ledger_begins_between_a_readmission_and_the_bookies_answer")
@@ -139,22 +143,18 @@ def ledgers_begin_while_a_bookie_is_readmitted(monkeypatch: pytest.MonkeyPatch) 
 
 
 @by_test(68, READMISSION + "test_rule_68_a_recovery_asks_the_readmitted_bookie_before_it_closes")
-def a_recovery_does_not_ask_whom_the_export_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(Readmissions, "check")
+async def a_recovery_does_not_ask_whom_the_export_lacks(check: Any, self: Any, cookie: Any) -> Any:
     """A ledger whose writer moved to younger bookies alone is closed before what they acknowledged."""
-    monkeypatch.setattr(readmission, "_is_to_ask", lambda metadata, bookie: False)
+    return replace(await check(self, cookie), unclosed=())
 
 
 @by_test(68, READMISSION + "test_rule_68_once_a_ledger_has_begun_nobody_is_readmitted")
-def ids_that_were_given_out_again_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(readmission, "read_hold")
+async def ids_that_were_given_out_again_do_not_count(read_hold: Any, store: Any, layout: Any) -> Any:
     """A readmission looks at the counter of now alone, and the bookie has other ledgers of the same ids."""
-    check: Callable[..., Any] = Readmissions.check
-
-    async def from_now_on(self: Any, cookie: Any) -> Any:
-        counter = await self._counter()
-        monkeypatch.setattr(Readmissions, "_first_id", lambda *_: counter.value)
-        return await check(self, cookie)
-
-    monkeypatch.setattr(Readmissions, "check", from_now_on)
+    hold, counter = await read_hold(store, layout), await read_counter(store, layout)
+    return replace(hold, next_id=counter.value)
 
 
 @by_test(68, READMISSION + "test_rule_68_disks_that_may_lack_what_the_metadata_names_them_for_are_refused")

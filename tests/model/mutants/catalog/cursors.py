@@ -5,8 +5,8 @@ from functools import partial
 from typing import Any
 
 from daybook.core.topics import acks, cursor, cursor_node, cursor_pace
+from daybook.core.topics.cursor_events import CursorRead, HolesDropped
 from daybook.core.topics.cursor_phases import CursorPhase
-from daybook.core.topics.judged_change import Outcome
 from tests.model.mutants.registry import around, instead_of, mutant
 from tests.model.sim.topics.swarm import TopicSwarm
 
@@ -51,10 +51,10 @@ def holes_are_dropped(record: Any, self: Any, ranges_max: int, **named: Any) -> 
 
 
 @by_test(40, HOLES)
-@around(cursor.Cursor, "_take")
-def nobody_is_warned(take: Any, self: Any, ranges_max: int, _out: Any) -> Any:
+@around(cursor.Cursor, "step")
+def nobody_is_warned(step: Any, self: Any, event: Any) -> list[Any]:
     """Holes that do not fit are dropped without a warning."""
-    return take(self, ranges_max, [])
+    return [each for each in step(self, event) if not isinstance(each, HolesDropped)]
 
 
 @often(40, TRIMMED)
@@ -99,12 +99,12 @@ def a_ledger_is_named_before_it_has_a_record(append: Any, self: Any, ledger_id: 
 
 
 @often(38, f"{SURVIVES}::test_rule_38_a_ledger_that_was_named_after_all_is_the_next_owners")
-@around(cursor.Cursor, "_changed")
-def a_cursors_ledger_is_deleted_that_the_next_owner_finds(
-    changed: Any, self: Any, outcome: Outcome, _found: Any, out: Any
-) -> None:
-    """An owner that lost deletes its last ledger without a look at the node."""
-    changed(self, outcome, None, out)
+@around(cursor.Cursor, "step")
+def a_cursors_ledger_is_deleted_that_the_next_owner_finds(step: Any, self: Any, event: Any) -> list[Any]:
+    """An owner that lost deletes its last ledger, whatever the node names."""
+    is_lost = isinstance(event, CursorRead) and not event.is_owner
+    effects: list[Any] = step(self, replace(event, record=None) if is_lost else event)
+    return effects
 
 
 @often(38, f"{SURVIVES}::test_rule_38_a_superseded_owner_stops_and_deletes_what_it_did_not_name")

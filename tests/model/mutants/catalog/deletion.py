@@ -8,7 +8,7 @@ import pytest
 
 from daybook.client import deletion
 from daybook.core.ledger.metadata import LedgerMetadata
-from daybook.core.recovery.deletion import DeletionFence
+from daybook.core.recovery.deletion import DeletionFence, DeletionPolicy
 from daybook.core.recovery.fencing import Fencing
 from tests.model.mutants.registry import around, instead_of, mutant
 
@@ -25,9 +25,12 @@ def one_fence_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @by_test(61, _CORE + "test_rule_61_a_registered_bookie_that_does_not_fence_stops_it")
-def a_bookie_that_does_not_answer_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(DeletionFence, "__init__")
+def a_bookie_that_does_not_answer_is_lost(
+    init: Any, self: DeletionFence, ledger_id: int, *, policy: DeletionPolicy, **named: Any
+) -> None:
     """Silence counts as loss, although the bookie is registered and may serve the writer."""
-    monkeypatch.setattr(DeletionFence, "_is_lost", lambda self, bookie: True)
+    init(self, ledger_id, policy=replace(policy, lost_delay_ms=0), **(named | {"bookies": {}}))
 
 
 @by_test(

@@ -50,7 +50,7 @@ def only_the_topic_itself_names_files(
 @by_test(73, f"{CORE}::test_rule_73_a_file_that_no_offload_has_written_stays")
 def any_file_is_one_of_an_offload(patch: pytest.MonkeyPatch) -> None:
     """What people have put into the folder goes with the rest."""
-    patch.setattr(gone, "_OF_A_JOB", re.compile(".*"))
+    patch.setattr(gone, "OF_A_JOB", re.compile(".*"))
 
 
 @by_test(73, f"{JOB}::test_rule_73_a_topic_is_read_again_before_a_file_goes")

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from daybook_bookie.service.admission import Admission
 
-from daybook.client.driver import driver
 from daybook.client.transport.channels import ChannelPool
 from daybook.client.transport.frame_sender import FrameSender
 from daybook.metadata import bookies, claim
@@ -88,10 +87,10 @@ async def recoveries_ask_whom_they_know(_self: ChannelPool, _bookie: str) -> boo
 
 
 @by_test(57, f"{_CLIENT}::test_rule_57_nothing_is_sent_to_a_bookie_named_anew_before_it_was_found_registered")
-@instead_of(driver.MachineDriver, "_confirm_named")
-async def bookies_named_anew_are_sent_frames_at_once(self: driver.MachineDriver[Any], _bookies: Any) -> None:
-    """A writer trusts the list that it chose the bookie from."""
-    return
+@instead_of(ChannelPool, "confirm")
+async def bookies_named_anew_are_sent_frames_at_once(_self: ChannelPool, _bookie: str) -> bool:
+    """The same of a writer: it trusts the list that it chose the bookie from."""
+    return True
 
 
 @mutant(

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,8 +11,8 @@ import pytest
 from daybook.core.errors import MetadataError, MetadataUnavailableError, NoSuchLedgerError
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.metadata import bookies, creation, lease, ledgers, registration, tasks, tree
-from daybook.metadata.store import kazoo_session, read_ahead, resolving
-from daybook.metadata.store.store import Versioned
+from daybook.metadata.store import kazoo_session, own_changes, read_ahead, resolving
+from daybook.metadata.store.store import Operation, Put, Versioned
 from daybook.runtime.clock import monotonic_s
 from tests.model.mutants.catalog.swarms import LOST_ANSWERS
 from tests.model.mutants.registry import around, instead_of, mutant
@@ -97,14 +97,14 @@ def all_ledgers_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @mutant(
     42, f"{LOST_REPLIES}::test_rule_42_a_create_whose_reply_was_lost_is_recognised_as_own", swarm=LOST_ANSWERS
 )
-@instead_of(resolving.ResolvingStore, "_is_own")
+@instead_of(own_changes.OwnChanges, "was_created")
 async def own_creates_are_not_recognised(*_arguments: Any, **_more: Any) -> bool:
     """A retry mistakes its own create for another client's."""
     return False
 
 
 @mutant(42, f"{LOST_REPLIES}::test_rule_42_another_clients_node_is_not_taken_for_own", swarm=LOST_ANSWERS)
-@instead_of(resolving.ResolvingStore, "_is_own")
+@instead_of(own_changes.OwnChanges, "was_created")
 async def any_node_found_by_a_retry_is_own(*_arguments: Any, **_more: Any) -> bool:
     """A retry mistakes another client's create for its own."""
     return True
@@ -119,7 +119,7 @@ def leases_carry_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @by_test(42, f"{LOST_REPLIES}::test_rule_42_a_sequence_node_is_made_once")
-@instead_of(resolving.ResolvingStore, "_find_sequence_node")
+@instead_of(own_changes.OwnChanges, "sequence_node")
 async def sequence_nodes_are_not_looked_for(*_arguments: Any) -> None:
     """A retry creates a second sequence node."""
     return
@@ -130,14 +130,14 @@ async def sequence_nodes_are_not_looked_for(*_arguments: Any) -> None:
     "tests/unit/metadata/test_creation.py::test_rule_42_of_a_group_whose_reply_was_lost_only_what_others_changed_is_made_again",
     swarm=LOST_ANSWERS,
 )
-@instead_of(creation.LedgerCreation, "_is_own")
+@instead_of(creation, "is_as_created")
 async def groups_are_made_again_as_a_whole(*_arguments: Any) -> bool:
     """After a lost answer a group is made anew if another client has changed one ledger of it."""
     return False
 
 
 @mutant(42, f"{LOST_REPLIES}::test_rule_42_another_clients_put_is_not_taken_for_own", swarm=LOST_ANSWERS)
-@instead_of(resolving.ResolvingStore, "_holds_put")
+@instead_of(own_changes.OwnChanges, "was_put")
 async def any_new_version_is_the_own_put(*_arguments: Any) -> bool:
     """A retry mistakes another client's put for its own."""
     return True
@@ -148,7 +148,7 @@ async def any_new_version_is_the_own_put(*_arguments: Any) -> bool:
     f"{LOST_REPLIES}::test_rule_42_a_put_whose_reply_was_lost_is_recognised_as_own",
     not_simulated="a machine that receives a conflict reads again, and finds its own change",
 )
-@instead_of(resolving.ResolvingStore, "_holds_put")
+@instead_of(own_changes.OwnChanges, "was_put")
 async def own_puts_are_not_recognised(*_arguments: Any) -> bool:
     """A retry mistakes its own put for another client's."""
     return False
@@ -157,7 +157,7 @@ async def own_puts_are_not_recognised(*_arguments: Any) -> bool:
 @mutant(
     42, f"{LOST_REPLIES}::test_rule_42_a_multi_is_recognised_by_what_it_created_or_put", swarm=LOST_ANSWERS
 )
-@instead_of(resolving.ResolvingStore, "_holds_multi")
+@instead_of(own_changes.OwnChanges, "was_applied")
 async def own_multis_are_not_recognised(*_arguments: Any) -> bool:
     """A retry mistakes its own multi for another client's."""
     return False
@@ -243,18 +243,16 @@ _NEVER_BACK = "the simulator's metadata service never goes back in time"
     f"{CREATION}::test_rule_62_no_snapshot_has_a_counter_past_a_ledger_that_it_lacks",
     not_simulated=_NEVER_BACK,
 )
-@around(creation.LedgerCreation, "_create_group")
+@around(resolving.ResolvingStore, "multi")
 async def ids_are_reserved_before_their_ledgers_begin(
-    create_group: Any, self: Any, group: Any, counter: Versioned[int]
-) -> Any:
+    multi: Any, self: Any, operations: Sequence[Operation], **named: Any
+) -> None:
     """The counter advances by a block of ids in a change of its own, and the ledgers of the block follow."""
-    end = counter.value + len(group)
-    try:
-        await self._store.put(self._layout.idgen, b'{"next": %d}' % end, counter.version)
-    except MetadataError:
-        self._wanted.extendleft(made.wanted for made in reversed(group))
-        return None
-    return await create_group(self, group, Versioned(counter.value, counter.version + 1))
+    counter = operations[0]
+    if isinstance(counter, Put) and counter.path.endswith("/idgen"):
+        await self.put(counter.path, counter.data, counter.version)
+        operations = operations[1:]
+    await multi(self, operations, **named)
 
 
 @mutant(

@@ -35,10 +35,15 @@ def replicas_go_before_the_list_has_changed(begin: Any, self: Any, out: list[Any
 
 
 @by_test(70, f"{NAMED}::test_rule_70_replicas_go_by_a_change_of_their_own_and_entries_keep_their_positions")
-@around(changes.OffloadsWritten, "_offload")
-def replicas_go_with_the_change_that_names_the_file(offload: Any, self: Any, file: Any) -> Any:
+@around(changes.OffloadsWritten, "applied")
+def replicas_go_with_the_change_that_names_the_file(applied: Any, self: Any, current: Any) -> Any:
     """A file is the only copy from the moment at which it is named."""
-    return offload(self, file).without_replicas
+    changed = applied(self, current)
+    rows = [
+        row if row == before else replace(row, offload=row.offload.without_replicas)
+        for row, before in zip(changed.ledgers, current.ledgers, strict=True)
+    ]
+    return replace(changed, ledgers=tuple(rows))
 
 
 @by_test(70, f"{NAMED}::test_rule_70_replicas_stay_if_the_list_names_another_file_than_the_one_that_was_read")

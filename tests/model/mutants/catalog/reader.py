@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from daybook.client.ledger import Ledger
-from daybook.core.effects import LacEffect
+from daybook.core.effects import LacEffect, LacKnown, MetadataKnown
 from daybook.core.ids import BookieId
-from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.reader.lac import LacReader
 from daybook.core.reader.reader import LedgerReader
 from daybook.core.reader.suspects import Suspects
@@ -35,11 +34,13 @@ def a_refresh_trusts_the_metadata_of_the_opening(monkeypatch: pytest.MonkeyPatch
     "tests/unit/core/reader/test_ledger_view.py::test_rule_59_what_one_part_finds_out_the_next_one_begins_with",
     not_simulated="a read that meets an old ensemble looks at the metadata by itself, only later",
 )
-@instead_of(LedgerView, "_learn_metadata")
-def what_a_part_finds_out_stays_with_it(self: LedgerView, metadata: LedgerMetadata) -> None:
+@around(LedgerView, "learn")
+def what_a_part_finds_out_stays_with_it(
+    learn: Callable[..., None], self: LedgerView, effect: LacKnown | MetadataKnown
+) -> None:
     """Each read of a reader that was opened long ago begins with the old ensembles again."""
-    if metadata.is_closed:
-        self.metadata, self.last_add_confirmed = metadata, metadata.last_entry
+    if not isinstance(effect, MetadataKnown) or effect.metadata.is_closed:
+        learn(self, effect)
 
 
 @mutant(

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from daybook.core.effects import RecoveryEffect, RecoveryFailed
+from daybook.core.effects import Recovered, RecoveryEffect, RecoveryFailed
 from daybook.core.errors import Code, RecoveryFailedError
-from daybook.core.events import BookieFailed, FenceAnswered, ReadAnswered, RecoveryEvent, Tick
+from daybook.core.events import BookieFailed, FenceAnswered, MetadataRead, ReadAnswered, RecoveryEvent, Tick
 from daybook.core.ids import MAX_ID, NO_ENTRY, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import Quorum
@@ -134,15 +134,18 @@ def write_back_without_the_recovery_flag(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @mutant(11, f"{_CLOSE}test_rule_11_the_loser_of_a_close_race_returns_the_winners_close")
-@around(LedgerRecovery, "_recovered")
-def the_loser_of_a_close_race_fails(recovered: Any, self: LedgerRecovery, metadata: LedgerMetadata) -> None:
+@around(LedgerRecovery, "step")
+def the_loser_of_a_close_race_fails(
+    step: Callable[..., list[RecoveryEffect]], self: LedgerRecovery, event: RecoveryEvent
+) -> list[RecoveryEffect]:
     """A recovery whose own end differs from the close that won reports an error."""
-    closing = self.started_with if self.phase is recovery.Phase.CLOSING else None
-    if closing is not None and self._closed_from(closing).last_entry != metadata.last_entry:
-        self.phase = recovery.Phase.DONE
-        self._out.append(RecoveryFailed(RecoveryFailedError("another end")))
-    else:
-        recovered(self, metadata)
+    own = self._replay.write_back if self._replay and self.phase is recovery.Phase.CLOSING else None
+    return [
+        RecoveryFailed(RecoveryFailedError("another end"))
+        if own is not None and isinstance(each, Recovered) and each.metadata.last_entry != own.recovered_to
+        else each
+        for each in step(self, event)
+    ]
 
 
 @mutant(12, f"{_WRITE_BACK}test_rule_12_write_back_keeps_the_lac_that_recovery_started_from")
@@ -188,13 +191,16 @@ def the_length_before_a_fragment_is_ignored(starting_point: Any, self: Fencing) 
 
 
 @mutant(56, f"{_CLOSE}test_a_change_of_the_fragment_under_recovery_is_never_overwritten", swarm=CLOSES)
-@instead_of(LedgerRecovery, "_close_again")
+@around(LedgerRecovery, "step")
 def a_close_overwrites_what_changed_meanwhile(
-    self: LedgerRecovery, metadata: LedgerMetadata, version: int
-) -> None:
+    step: Callable[..., list[RecoveryEffect]], self: LedgerRecovery, event: RecoveryEvent
+) -> list[RecoveryEffect]:
     """A close that met a conflict is repeated against the new version, whatever changed."""
-    assert self.started_with is not None
-    self._metadata.propose(self._closed_from(self.started_with), version, self._out)
+    if isinstance(event, MetadataRead) and self.phase is recovery.Phase.CLOSING:
+        found = event.metadata
+        if found is not None and not found.is_closed:
+            event = replace(event, metadata=self.started_with)
+    return step(self, event)
 
 
 @mutant(

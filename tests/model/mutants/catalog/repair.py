@@ -1,17 +1,22 @@
 """Rules of repair, taken out one at a time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from daybook.core.effects import RepairEffect, RepairRequest
+from daybook.core.errors import NotEnoughBookiesError
 from daybook.core.events import LimboCleared, LockLost, RepairEvent
 from daybook.core.ids import BookieId
 from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.placement.among import rated_in_pool
+from daybook.core.placement.policy import BookieInfo, PlacementPolicy, RandomSource
 from daybook.core.quorum import DENSE, Quorum
 from daybook.core.repair import copy as repair_copy
 from daybook.core.repair import fragment as repair_fragment
+from daybook.core.repair import judgement
 from daybook.core.repair import plan as repair_plan
 from daybook.core.repair import repair as repair_machine
 from daybook.core.repair.copy import PositionCopy
@@ -81,20 +86,35 @@ def successor_may_be_in_the_fragment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan names whoever is there as the successor, and a repair does not look whether the fragment names him already."""
     monkeypatch.setattr(repair_fragment, "why_obsolete", lambda metadata, repair: None)
 
-    def anyone(
-        self: LedgerJudge,
-        quorum: Quorum,
-        ensemble: tuple[BookieId, ...],
-        positions: set[int],
-        findings: Findings,
-    ) -> tuple[BookieId, ...]:
-        there = sorted(findings.registered.keys() - findings.lost - {ensemble[p] for p in positions})
-        changed = list(ensemble)
-        for position in positions:
-            changed[position] = there[int(self._rng.random() * len(there))]
-        return tuple(changed)
+    class Anyone:
+        """The policy, which replaces a bookie by any other one that is there."""
 
-    monkeypatch.setattr(LedgerJudge, "_replace", anyone)
+        def __init__(self, policy: PlacementPolicy) -> None:
+            self._policy = policy
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._policy, name)
+
+        def replace(
+            self,
+            _quorum: Quorum,
+            ensemble: tuple[BookieId, ...],
+            positions: set[int],
+            registered: Mapping[BookieId, BookieInfo],
+            rng: RandomSource,
+            *,
+            exclude: Collection[BookieId],
+        ) -> tuple[BookieId, ...]:
+            """See PlacementPolicy."""
+            there = sorted(registered.keys() - exclude - {ensemble[p] for p in positions})
+            if not there:
+                raise NotEnoughBookiesError
+            changed = list(ensemble)
+            for position in positions:
+                changed[position] = there[int(rng.random() * len(there))]
+            return tuple(changed)
+
+    monkeypatch.setattr(judgement, "rated_in_pool", lambda *terms: Anyone(rated_in_pool(*terms)))
 
 
 @mutant(34, f"{_RACES}test_rule_34_a_worker_whose_lock_is_lost_stops_at_once", swarm=EXPIRIES)
@@ -111,7 +131,7 @@ def workers_go_on_without_their_lock(
 )
 def conflicts_are_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a conflict the compare-and-set is repeated whatever the fragment has become."""
-    monkeypatch.setattr(FragmentWork, "_why_changed", lambda self, before: None)
+    monkeypatch.setattr(repair_fragment, "why_changed", lambda *_: None)
 
 
 @mutant(56, f"{_RACES}test_rule_56_a_deletion_during_a_copy_without_a_change_of_its_own_is_noticed")

@@ -30,14 +30,14 @@ def a_copy_may_replace_anything(_old: Any, _new: Any) -> None:
 
 
 @by_test(72, f"{CORE}::test_rule_72_a_copy_takes_the_place_of_the_file_alone_that_it_was_planned_on")
-@instead_of(core, "_is_planned")
+@instead_of(core, "is_planned")
 def a_copy_of_any_file_is_named(row: Any, _restored: Any) -> bool:
     """The owner names a copy whatever has become of the row since the job has planned."""
     return not row.is_open
 
 
 @by_test(72, f"{CORE}::test_rule_72_an_answer_that_was_lost_is_known_by_the_copy_whatever_came_after_it")
-@around(core, "_is_restored")
+@around(core, "is_restored")
 def a_copy_is_unknown_once_there_is_a_file_again(is_restored: Any, row: Any, restored: Any) -> bool:
     """The owner refuses a request that it has carried out, although the list names the copy."""
     return row.offload is None and bool(is_restored(row, restored))
@@ -50,10 +50,9 @@ def copies_are_not_named(patch: pytest.MonkeyPatch) -> None:
 
 
 @by_test(72, f"{CORE}::test_rule_72_bookies_keep_the_copy_and_earlier_releases_refuse_the_list")
-@instead_of(ledger_list.LedgerList, "_format_version")
-def earlier_releases_read_lists_with_copies(_self: Any) -> int:
+def earlier_releases_read_lists_with_copies(patch: pytest.MonkeyPatch) -> None:
     """A release that knows no copies finds no ledger of the row's id, and skips it as one that was trimmed."""
-    return ledger_list.FORMAT_VERSION
+    patch.setattr(ledger_list, "FORMAT_WITH_COPIES", ledger_list.FORMAT_WITHOUT_REPLICAS)
 
 
 @by_test(72, f"{CORE}::test_rule_72_the_file_of_a_restored_ledger_stays_for_its_lag")

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from daybook_bookie.disk import disk
-from daybook_bookie.disk.disk import RealDisk
 from daybook_bookie.disk.errors import StorageFullError
 from daybook_bookie.disk.watch import Trial
 from daybook_bookie.journal import journal
@@ -64,7 +63,7 @@ def a_process_without_descriptors_has_a_broken_disk(monkeypatch: pytest.MonkeyPa
 )
 def no_descriptor_is_kept_in_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
     "Who has no descriptor left cannot open a file."
-    monkeypatch.setattr(RealDisk, "_lend", lambda _: False)
+    monkeypatch.setattr(disk, "NO_DESCRIPTORS", frozenset())
 
 
 @by_test(

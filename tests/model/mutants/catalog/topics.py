@@ -16,10 +16,12 @@ from daybook.core.topics import (
     trim_plan,
     trimming,
 )
+from daybook.core.topics.events import LedgerEnded, RecoverLedger
 from daybook.core.topics.judged_change import Outcome
 from daybook.core.topics.ledger_list import NO_POSITION, ListedLedger, Position
 from daybook.core.topics.phases import Phase
-from daybook.metadata import topics
+from daybook.metadata.store.resolving import ResolvingStore
+from daybook.metadata.store.store import Check
 from tests.model.mutants.registry import around, instead_of, mutant
 from tests.model.sim.topics.swarm import TopicSwarm
 
@@ -42,15 +44,16 @@ RACE = "tests/unit/core/topics/test_owners_race.py"
 
 
 @mutant(38, f"{MACHINE}::test_rule_38_a_new_owner_recovers_the_open_ledger_then_changes_the_list_then_serves")
-@around(managed_ledger.ManagedLedger, "_enter")
-def a_new_owner_does_not_recover(enter: Any, self: Any, phase: Phase, out: list[Any]) -> None:
+@around(managed_ledger.ManagedLedger, "step")
+def a_new_owner_does_not_recover(step: Any, self: Any, event: Any) -> list[Any]:
     """A new owner takes the ledger that is open in the list for closed and empty."""
-    if phase is Phase.RECOVERING:
-        self._go_to(phase)
-        self._ledger.ended(0, 0, self._unix_ms)
-        self._take_over(out)
-    else:
-        enter(self, phase, out)
+    effects: list[Any] = []
+    for each in step(self, event):
+        if isinstance(each, RecoverLedger) and self.phase is Phase.RECOVERING:
+            effects += step(self, LedgerEnded(each.request_id, 0, 0))
+        else:
+            effects.append(each)
+    return effects
 
 
 @mutant(38, f"{ENDS}::test_rule_38_an_owner_that_was_superseded_trims_nothing")
@@ -109,22 +112,25 @@ def a_receipt_does_not_wait_for_the_ledger(send: Any, self: Any, out: list[Any])
 
 
 @often(38, f"{STORE}::test_rule_38_only_the_owner_writes_cursors")
-@instead_of(topics.TopicManager, "_as_owner")
-async def anybody_writes_cursors(self: Any, _name: Any, _list_version: int, change: Any) -> None:
+@around(ResolvingStore, "multi")
+async def anybody_writes_cursors(multi: Any, self: Any, operations: Any, **named: Any) -> None:
     """A cursor is written whoever owns the topic by now."""
-    await self._store.multi([change])
+    first, *others = operations
+    is_of_a_list = isinstance(first, Check) and "/topics/" in first.path
+    await multi(self, others if is_of_a_list else operations, **named)
 
 
 AGAIN = f"{ENDS}::test_rule_50_after_a_fence_by_the_auditor_only_what_is_not_in_the_ledger_is_sent_again"
 
 
 @often(50, AGAIN)
-@around(managed_ledger.ManagedLedger, "_ended")
-def all_that_was_not_acknowledged_is_sent_again(ended: Any, self: Any, event: Any, out: list[Any]) -> None:
+@around(managed_ledger.ManagedLedger, "step")
+def all_that_was_not_acknowledged_is_sent_again(step: Any, self: Any, event: Any) -> list[Any]:
     """After a fence the end of the ledger is ignored: what is in it is sent to the next one, too."""
-    if self.phase is Phase.RESCUING:
+    if isinstance(event, LedgerEnded) and self.phase is Phase.RESCUING:
         self._pending.take_back()
-    ended(self, event, out)
+    effects: list[Any] = step(self, event)
+    return effects
 
 
 @often(50, AGAIN)

@@ -231,9 +231,11 @@ def ensemble_changes_are_not_counted(change: Callable[..., Stop | None], self: E
 
 
 @mutant(21, f"{_ENSEMBLE}test_rule_21_a_bookie_that_returns_when_the_changes_are_spent_ends_the_handle")
-def a_writer_at_its_limit_goes_on_degraded(monkeypatch: pytest.MonkeyPatch) -> None:
+@around(Ensemble, "change")
+def a_writer_at_its_limit_goes_on_degraded(change: Callable[..., Stop | None], self: Ensemble) -> Stop | None:
     """Once its changes are spent, a writer does without a bookie that is back for as long as it writes."""
-    monkeypatch.setattr(Ensemble, "_stop_at_limit", Ensemble._continue_without)
+    stop = change(self)
+    return None if stop is not None and stop.may_complete else stop
 
 
 @mutant(22, f"{_FORCE}test_rule_22_only_a_force_by_the_whole_ensemble_moves_the_lac", swarm=RESTARTS)
@@ -333,9 +335,10 @@ def anyone_may_write(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutant(55, f"{_EXPLICIT}test_rule_55_ids_that_were_used_or_cannot_be_are_refused", swarm=EXPLICIT_IDS)
-def an_id_may_be_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second payload under an id that was given is sent."""
-    monkeypatch.setattr(ExplicitQueue, "_check_unused", lambda *_: None)
+@around(ExplicitQueue, "check")
+def an_id_may_be_used_again(check: Callable[..., None], _self: ExplicitQueue, *given: Any) -> None:
+    """A second payload under an id that was given is sent: the ids are judged as those of a queue that has had none."""
+    check(ExplicitQueue(1), *given)
 
 
 @mutant(55, f"{_EXPLICIT}test_rule_55_a_close_ends_before_the_gap_and_fails_the_rest", swarm=EXPLICIT_IDS)

@@ -20,8 +20,7 @@ from daybook.metadata.bookies import Cookie, info_to_json
 from daybook.metadata.instance import FORMAT_VERSION
 from daybook.metadata.layout import Layout, join_id
 from daybook.metadata.store.memory_tree import MemoryTree
-from daybook.metadata.store.resolving import parent_of
-from daybook.metadata.store.store import Create, Delete, Operation, Put, StoreError
+from daybook.metadata.store.store import Create, Delete, Operation, Put, StoreError, parent_of
 from tests.model.sim.audit_checks import LOST_DELAY_MS
 from tests.model.sim.checkers import Checkers
 from tests.model.sim.metadata_model import SESSION_TIMEOUT_US, MetadataStore, Session, Superseded, place_of

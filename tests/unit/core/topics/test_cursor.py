@@ -106,40 +106,12 @@ def test_a_node_that_cannot_be_read_is_read_again_after_a_pause() -> None:
     assert holder.is_open
 
 
-def test_the_last_record_of_the_ledger_is_the_cursor() -> None:
-    world = CursorWorld()
-    first = moving(world)
-    first.acks.ack(at(1))
-    first.acks.ack(at(3))
-    first.tick(POLICY.persist_ms)
-    assert first.run() == [AppendRecord]
-    second = Holder(world)
-    assert second.run() == [ReadCursor, ReadLastRecord]
-    assert second.acks.mark_delete == second.machine.persisted == at(1)
-    assert second.acks.is_acked(at(3))
-    first.acks.ack(at(2))
-    first.tick(POLICY.persist_ms)
-    first.run()
-    assert first.machine.persisted == at(1), "the ledger is fenced"
-
-
 def lost_record(holder: Holder) -> RecordLost:
     """The warning of a record that could not be read, after which the node's counts."""
     (lost,) = holder.said(RecordLost)
     assert isinstance(lost, RecordLost)
     assert holder.acks.mark_delete == at(0)
     return lost
-
-
-def test_a_ledger_that_is_gone_falls_back_to_the_node() -> None:
-    world = CursorWorld()
-    first = moving(world)
-    first.acks.ack(at(1))
-    first.tick(POLICY.persist_ms)
-    first.run()
-    (ledger_id,) = world.ledgers
-    del world.ledgers[ledger_id]
-    assert lost_record(holding(world)).ledger_id == ledger_id
 
 
 def test_a_ledger_that_cannot_be_read_falls_back_to_the_node_after_some_attempts() -> None:
@@ -167,23 +139,6 @@ def test_a_record_that_cannot_be_parsed_falls_back_to_the_node(data: bytes | Non
 
 
 # Persisting
-
-
-def test_a_ledger_has_a_record_before_the_node_names_it() -> None:
-    world = CursorWorld()
-    holder = holding(world, initial=BEGIN)
-    holder.acks.ack(at(0))
-    holder.tick(POLICY.persist_ms - 1)
-    assert not holder.asked
-    holder.tick(1)
-    assert isinstance(holder.carry_out(), CreateCursorLedger)
-    assert holder.machine.persisted == at(-1)
-    assert isinstance(holder.carry_out(), AppendRecord)
-    assert holder.machine.persisted == at(-1), "no node names the ledger yet"
-    assert isinstance(holder.carry_out(), PutCursor)
-    assert holder.machine.persisted == at(0)
-    assert world.record is not None
-    assert world.record.cursor_ledger in world.ledgers
 
 
 def test_a_cursor_is_persisted_at_most_once_a_second_and_only_while_it_moves() -> None:

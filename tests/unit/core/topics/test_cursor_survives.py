@@ -186,18 +186,6 @@ def test_a_write_without_an_answer_is_settled_by_a_read(applied: bool) -> None:
     assert world.record == CursorRecord(at(0))
 
 
-def test_a_write_that_meets_another_version_of_the_own_list_is_tried_again() -> None:
-    world = CursorWorld()
-    holder = moving(world)
-    holder.write_list(says_so=False)
-    holder.tick(POLICY.idle_ms)
-    assert holder.run() == [PutCursor, ReadCursor, PutCursor, DeleteLedger]
-    holder.write_list()
-    holder.acks.ack(at(1))
-    holder.step(CloseRequested())
-    assert holder.run() == [PutCursor]
-
-
 def test_a_node_that_somebody_else_changed_ends_the_cursor() -> None:
     world = CursorWorld()
     holder = moving(world)

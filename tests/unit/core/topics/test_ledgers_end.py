@@ -184,20 +184,6 @@ def with_ledgers(*entries: int) -> tuple[World, Owner]:
     return world, owner
 
 
-def test_ledgers_leave_the_list_before_they_are_deleted() -> None:
-    world, owner = with_ledgers(1, 1, 1)
-    owner.step(TrimRequested((Position(1, 0), Position(2, -1)), Retention()))
-    assert kinds(owner) == [CasList, DeleteLedger, DeleteLedger]
-    assert world.ledgers.keys() == {2}
-
-
-def test_a_request_that_trims_nothing_changes_nothing() -> None:
-    world, owner = with_ledgers(2)
-    owner.step(TrimRequested((Position(0, 0),), Retention()))
-    assert not owner.asked
-    assert world.named_now() == {0}
-
-
 def test_rule_51_what_nobody_needs_is_trimmed_while_messages_are_published() -> None:
     world, owner = with_ledgers(1)
     owner.publish(b"a")

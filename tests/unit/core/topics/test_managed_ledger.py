@@ -13,13 +13,11 @@ from daybook.core.topics.events import (
     CasList,
     CloseLedger,
     CreateLedger,
-    DeleteLedger,
     HandleFailed,
     LedgerCreated,
     LedgerDeleted,
     LedgerEnded,
     LedgerRequestFailed,
-    ListKnown,
     ListRead,
     ReadList,
     RecoverLedger,
@@ -41,15 +39,6 @@ NOBODYS = 10**6
 
 
 # Taking over
-
-
-def test_an_owner_writes_the_list_under_its_token_before_it_serves() -> None:
-    world = World()
-    owner = Owner(world)
-    assert kinds(owner) == [ReadList, CasList]
-    assert world.ledger_list.owner_token == "one"
-    assert owner.news == [ListKnown(world.ledger_list, 1)]
-    assert not world.ledgers, "a ledger is created for the first message"
 
 
 def test_rule_38_a_new_owner_recovers_the_open_ledger_then_changes_the_list_then_serves() -> None:
@@ -149,21 +138,6 @@ def test_a_terminated_topic_refuses_messages_and_is_still_trimmed() -> None:
 # Writing
 
 
-def test_nothing_is_written_before_the_list_names_the_ledger() -> None:
-    world = World()
-    owner = serving(world)
-    owner.publish(b"a", b"b")
-    owner.publish(b"c")
-    assert kinds(owner) == [CreateLedger, CasList, Append]
-    assert world.ledger_list.state is ListState.OPEN
-    assert owner.published == []
-    owner.run()
-    owner.publish(b"d")
-    assert kinds(owner) == [Append]
-    owner.run()
-    assert owner.published == [(Position(0, n), data) for n, data in enumerate((b"a", b"b", b"c", b"d"))]
-
-
 def test_messages_are_acknowledged_as_far_as_they_are_stored() -> None:
     owner = serving(World())
     owner.publish(b"a", b"b", b"c")
@@ -195,20 +169,6 @@ def test_a_ledger_that_cannot_be_created_is_asked_for_again_after_a_pause() -> N
 # An unknown outcome of a change of the list
 
 
-@pytest.mark.parametrize("applied", [True, False])
-def test_an_unknown_outcome_is_settled_by_a_read(applied: bool) -> None:
-    world = World()
-    owner = serving(world)
-    owner.publish(b"a")
-    owner.carry_out()
-    owner.fail(applied=applied)
-    owner.fail()
-    owner.tick(POLICY.retry_ms)
-    assert kinds(owner) == [ReadList, Append] if applied else [ReadList, CasList, Append]
-    owner.run()
-    assert owner.published == [(Position(0, 0), b"a")]
-
-
 def naming_without_an_answer(world: World) -> tuple[Owner, CasList]:
     """An owner that has no answer to the change that names its ledger, and the change."""
     owner = serving(world)
@@ -217,26 +177,6 @@ def naming_without_an_answer(world: World) -> tuple[Owner, CasList]:
     change = owner.fail()
     assert isinstance(change, CasList)
     return owner, change
-
-
-def test_a_ledger_that_is_certainly_unnamed_is_deleted() -> None:
-    world = World()
-    owner, change = naming_without_an_answer(world)
-    serving(world, "two")
-    assert not world.apply(change), "the version has moved on"
-    assert kinds(owner) == [ReadList, DeleteLedger]
-    assert world.ledgers == {}
-    assert owner.failed == [b"a"]
-
-
-def test_a_ledger_that_the_list_of_the_next_owner_names_is_not_deleted() -> None:
-    world = World()
-    owner, change = naming_without_an_answer(world)
-    assert world.apply(change)
-    serving(world, "two")
-    assert kinds(owner) == [ReadList]
-    assert world.named_now() == {0} == world.ledgers.keys()
-    assert owner.failed == [b"a"]
 
 
 def test_a_ledger_whose_name_may_still_arrive_is_not_deleted() -> None:
@@ -304,19 +244,6 @@ def test_a_roll_waits_for_what_was_sent_and_names_end_and_beginning_in_one_chang
     assert new.is_open
     assert world.ledger_list.last_confirmed == Position(0, 0)
     assert world.ledger_list.last_ledger_created_at_ms == UNIX_MS + 5
-
-
-def test_an_idle_ledger_is_closed_and_another_begins_with_the_next_message() -> None:
-    world = World()
-    owner = writing(world, b"a")
-    owner.tick(POLICY.idle_ms_max - 1)
-    assert not owner.asked
-    owner.tick(1)
-    assert kinds(owner) == [CloseLedger, CasList]
-    assert world.ledger_list.state is ListState.CLOSED
-    owner.publish(b"b")
-    owner.run()
-    assert owner.published[-1] == (Position(1, 0), b"b")
 
 
 # Unloading
