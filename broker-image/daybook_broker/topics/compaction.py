@@ -77,6 +77,9 @@ class CompactedTopic(Protocol):
     def terms(self) -> LedgerTerms:
         """How a ledger of the topic is created now."""
 
+    async def confirm_owner(self) -> None:
+        """Read the list again; raises unless the topic is still this broker's."""
+
     async def name_compaction(self, compaction: Compaction | None) -> None:
         """Name it in the list, or nothing. Raises unless the list is known to name it."""
 
@@ -230,7 +233,7 @@ class TopicCompaction:
     async def _stored(self, plan: CompactionPlan) -> AsyncIterator[tuple[Position, Buffer, tuple[int, ...]]]:
         topic = self._topic
         if plan.former is not None:
-            compacted = CompactedReads(str(topic.name), topic.services.reads, lambda: topic.ledger_list)
+            compacted = CompactedReads(topic)
             at = Position(0, 0)
             while at <= plan.former.horizon:
                 entries, part = await compacted.read(at, READ_ENTRIES, READ_BYTES_MAX)

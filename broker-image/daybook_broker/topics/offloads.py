@@ -10,8 +10,6 @@ from typing import Protocol
 
 from daybook.core.errors import PlanOutdatedError
 from daybook.core.ids import LedgerId
-from daybook.core.topics.ledger_list import LedgerList
-from daybook.core.topics.name import TopicName
 from daybook.core.topics.offload.changes import (
     OffloadBegun,
     OffloadChange,
@@ -27,18 +25,14 @@ from daybook.offload.writing import WrittenEntries
 from daybook.runtime.clock import unix_ms
 from daybook.runtime.logs import get_logger
 from daybook_broker.topics.committed import check_copies
+from daybook_broker.topics.compacted_reads import ReadTopic
 from daybook_broker.topics.offloaded_files import OffloadedFiles
-from daybook_broker.topics.services import TopicServices
 
 log = get_logger(__name__)
 
 
-class OffloadedTopic(Protocol):
+class OffloadedTopic(ReadTopic, Protocol):
     """The part of a topic that offload needs."""
-
-    name: TopicName
-    services: TopicServices
-    ledger_list: LedgerList
 
     async def change_list(self, change: OffloadChange, is_done: Callable[[], bool]) -> None:
         """Make a change of the list; return once `is_done`, which may raise. Raises NotReadyError."""

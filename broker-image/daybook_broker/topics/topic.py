@@ -11,7 +11,13 @@ from functools import partial
 from typing import Final, assert_never
 
 from daybook.client.ledger import Ledger
-from daybook.core.errors import DaybookError, LedgersNeededError, NotOwnerError, TopicTerminatedError
+from daybook.core.errors import (
+    DaybookError,
+    LedgersNeededError,
+    NoSuchTopicError,
+    NotOwnerError,
+    TopicTerminatedError,
+)
 from daybook.core.ids import LedgerId
 from daybook.core.topics.confirm_times import ConfirmTimes
 from daybook.core.topics.cursor_record import CursorRecord
@@ -31,6 +37,7 @@ from daybook_broker.topics.access import Producers
 from daybook_broker.topics.compacted_reads import CompactedReads
 from daybook_broker.topics.compaction import TopicCompaction
 from daybook_broker.topics.cursor import SubscriptionCursor
+from daybook_broker.topics.ledger_reads import ReadDelayedError
 from daybook_broker.topics.managed_ledger import TopicLedgers
 from daybook_broker.topics.news import News
 from daybook_broker.topics.offloads import TopicOffloads
@@ -84,14 +91,14 @@ class Topic:
         self.publishing = Publishing(services, self._ledgers)
         self.publish = self.publishing.publish
         self.offloads = TopicOffloads(self, services.reads.files)
-        self.reads = TopicReads(services.reads, self.extent, self._elsewhere)
+        self.reads = TopicReads(services.reads, self.extent, self._elsewhere, self.confirm_owner)
         self.compaction = TopicCompaction(self)
         self.subscriptions = Subscriptions(
             str(name),
             self.extent,
             self.reads,
             self._cursor,
-            make_compacted=lambda: CompactedReads(str(name), services.reads, lambda: self.ledger_list),
+            make_compacted=lambda: CompactedReads(self),
             policy=services.settings.dispatch_policy,
             subscriptions_max=services.settings.subscriptions_max,
             consumers_max=services.settings.consumers_max,
@@ -380,6 +387,28 @@ class Topic:
             self.reads.forget(gone)
 
     # The end
+
+    async def confirm_owner(self) -> None:
+        """Read the list again, and end if the topic is another owner's, or gone (rule 38): then what this one knows explains nothing.
+
+        Raises NotReadyError in that case, ReadDelayedError if the list cannot be read.
+        """
+        self.check_open()
+        try:
+            found = (await self.services.topics.read(self.name, sync=True)).value
+        except NoSuchTopicError as error:
+            self._lost(error)
+        except DaybookError as error:
+            msg = f"the list of topic {self.name} cannot be read ({error}): its entries are delivered once it can"
+            raise ReadDelayedError(msg) from error
+        else:
+            if found.owner_token != self.owner_token:
+                self._lost(NotOwnerError(f"topic {self.name} has another owner: look it up again"))
+        self.check_open()
+
+    def _lost(self, error: DaybookError) -> None:
+        if self.error is None:
+            self._ended(error)
 
     def _ended(self, error: DaybookError | None) -> None:
         if error is None:

@@ -204,7 +204,7 @@ def test_rule_41_a_compacted_ledger_that_is_missing_is_an_error_and_not_an_end(
 
     async def work() -> None:
         await served.broker.client.delete_ledger(lost)
-        reads = CompactedReads(topic, found.services.reads, lambda: found.ledger_list)
+        reads = CompactedReads(found)
         for asked in (reads.read(Position(0, 0), 10, 10**6), reads.last()):
             with pytest.raises(ReadDelayedError, match="is missing"):
                 await asked
