@@ -35,7 +35,7 @@ class OffloadedTopic(ReadTopic, Protocol):
     """The part of a topic that offload needs."""
 
     async def change_list(self, change: OffloadChange, is_done: Callable[[], bool]) -> None:
-        """Make a change of the list; return once `is_done`, which may raise. Raises NotReadyError."""
+        """Make a change of the list; return once `is_done`, which may raise. Raises PlanOutdatedError if it is none, NotReadyError."""
 
 
 class TopicOffloads:
@@ -58,14 +58,12 @@ class TopicOffloads:
 
     async def begin(self, job: str) -> None:
         """A run of a job begins: the list names files of no other one. Raises PlanOutdatedError if another one follows at once."""
-        before = self._topic.ledger_list.offload_job
 
         def has_begun() -> bool:
-            now = self._topic.ledger_list.offload_job
-            if now not in (before, job):
+            if self._topic.ledger_list.offload_job != job:
                 msg = f"another run has begun to offload the topic since run {job!r} did: run the job again"
                 raise PlanOutdatedError(msg)
-            return now == job
+            return True
 
         await self._topic.change_list(OffloadBegun(job), has_begun)
 

@@ -14,8 +14,8 @@ from daybook.client.ledger import Ledger
 from daybook.core.errors import (
     DaybookError,
     LedgersNeededError,
-    NoSuchTopicError,
     NotOwnerError,
+    PlanOutdatedError,
     TopicTerminatedError,
 )
 from daybook.core.ids import LedgerId
@@ -37,10 +37,10 @@ from daybook_broker.topics.access import Producers
 from daybook_broker.topics.compacted_reads import CompactedReads
 from daybook_broker.topics.compaction import TopicCompaction
 from daybook_broker.topics.cursor import SubscriptionCursor
-from daybook_broker.topics.ledger_reads import ReadDelayedError
 from daybook_broker.topics.managed_ledger import TopicLedgers
 from daybook_broker.topics.news import News
 from daybook_broker.topics.offloads import TopicOffloads
+from daybook_broker.topics.owner_check import why_lost
 from daybook_broker.topics.peer import BrokerUrls
 from daybook_broker.topics.producer import Producer
 from daybook_broker.topics.publishing import Publishing
@@ -236,10 +236,15 @@ class Topic:
         await self._changed(lambda: ids.isdisjoint(self.ledger_list.ids))
 
     async def change_list(self, change: OffloadChange, is_done: Callable[[], bool]) -> None:
-        """Make a change of the list for an offload, and return once `is_done`, which may raise. Raises NotReadyError if that takes too long."""
+        """Make a change of the list for an offload, and return once it is settled and `is_done`, which may raise.
+
+        Raises PlanOutdatedError if it is settled otherwise, because another change came first; NotReadyError if that takes too long.
+        """
         self.check_open()
-        self._ledgers.change_offload(change)
-        await self._changed(is_done)
+        await self._changed(self._ledgers.change_offload(change))
+        if not is_done():
+            msg = f"the list of topic {self.name} was changed otherwise before what was asked for: read it, and plan again"
+            raise PlanOutdatedError(msg)
 
     async def _changed(self, is_done: Callable[[], bool]) -> None:
         """Wait until the list is as somebody asked for. Raises NotReadyError."""
@@ -389,26 +394,12 @@ class Topic:
     # The end
 
     async def confirm_owner(self) -> None:
-        """Read the list again, and end if the topic is another owner's, or gone (rule 38): then what this one knows explains nothing.
-
-        Raises NotReadyError in that case, ReadDelayedError if the list cannot be read.
-        """
+        """Read the list again, and end if the topic is another owner's, or gone. Raises NotReadyError then; ReadDelayedError if nobody knows."""
         self.check_open()
-        try:
-            found = (await self.services.topics.read(self.name, sync=True)).value
-        except NoSuchTopicError as error:
-            self._lost(error)
-        except DaybookError as error:
-            msg = f"the list of topic {self.name} cannot be read ({error}): its entries are delivered once it can"
-            raise ReadDelayedError(msg) from error
-        else:
-            if found.owner_token != self.owner_token:
-                self._lost(NotOwnerError(f"topic {self.name} has another owner: look it up again"))
-        self.check_open()
-
-    def _lost(self, error: DaybookError) -> None:
-        if self.error is None:
+        error = await why_lost(self.services.topics, self.name, self.owner_token)
+        if error is not None and self.error is None:
             self._ended(error)
+        self.check_open()
 
     def _ended(self, error: DaybookError | None) -> None:
         if error is None:

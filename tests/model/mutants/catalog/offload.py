@@ -32,7 +32,7 @@ def any_change_of_a_file_is_legal(_old: Any, _new: Any) -> None:
 def replicas_go_before_the_list_has_changed(begin: Any, self: Any, out: list[Any]) -> None:
     """The ledger is deleted while the change is under way."""
     begin(self, out)
-    self._deletions.begin(self._orders.done(), out)
+    self._deletions.begin(self.orders.done(), out)
 
 
 @by_test(70, f"{NAMED}::test_rule_70_replicas_go_by_a_change_of_their_own_and_entries_keep_their_positions")

@@ -12,20 +12,27 @@ import pulsar
 import pytest
 from daybook_broker.errors import NotReadyError
 from daybook_broker.topics.ledger_reads import ReadDelayedError
-from daybook_broker.topics.topic import Topic
+from daybook_broker.topics.topic import CHANGE_S, Topic
 
 from daybook.client import broker_topics
 from daybook.client.broker_admin import Admin as Http
 from daybook.client.broker_admin import AdminError
-from daybook.core.errors import MetadataUnavailableError, NoSuchLedgerError, NoSuchTopicError, NotOwnerError
+from daybook.core.errors import (
+    MetadataUnavailableError,
+    NoSuchLedgerError,
+    NoSuchTopicError,
+    NotOwnerError,
+    PlanOutdatedError,
+)
 from daybook.core.topics.ledger_list import ListedLedger, ListState, Position
 from daybook.core.topics.name import TopicName
-from daybook.core.topics.offload.changes import WrittenFile
+from daybook.core.topics.offload.changes import OffloadBegun, OffloadsWritten, WrittenFile
 from daybook.core.topics.offload.record import Offload
 from daybook.core.topics.trim_plan import PlannedLedger
 from daybook.local.cluster import LocalCluster
 from daybook.metadata.topics import TopicManager
 from daybook.offload.format import FORMAT_VERSION
+from daybook.runtime.clock import monotonic_s
 from tests.unit.broker.admin.kit import TOPICS, Admin, admins, new_namespace, owner_of
 from tests.unit.broker.kit import LIMIT_S, until_gone, with_pulsar
 from tests.unit.offload.kit import write
@@ -216,6 +223,28 @@ async def test_a_missing_ledger_is_an_error_while_the_list_is_ours_or_cannot_be_
         with pytest.raises(NotReadyError, match="look it up again"):
             await topic.reads.read(Position(first.ledger_id, 0), 10, 10**6)
         assert isinstance(topic.error, NoSuchTopicError)
+
+
+async def test_a_change_that_is_none_by_then_is_answered_at_once_and_the_later_of_two_runs_begins(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    async with served(cluster, tmp_path, trim_interval_ms=600_000) as found:
+        topic = await found.topic()
+        runs = [topic.offloads.begin(job) for job in (JOB, LATER_JOB)]
+        assert (await asyncio.gather(*runs, return_exceptions=True))[1] is None
+        assert topic.ledger_list.offload_job == LATER_JOB
+        began_s = monotonic_s()
+        none = OffloadsWritten(JOB, (), 1, 0)
+        first = asyncio.create_task(topic.offloads.begin(JOB))
+        behind = asyncio.create_task(topic.change_list(OffloadBegun(LATER_JOB), lambda: False))
+        nothing = asyncio.create_task(topic.change_list(none, lambda: False))
+        for task in (behind, nothing):
+            with pytest.raises(PlanOutdatedError, match="was changed otherwise before"):
+                await task
+        await asyncio.gather(first, return_exceptions=True)
+        with pytest.raises(PlanOutdatedError, match="was changed otherwise before"):
+            await topic.change_list(none, lambda: False)
+        assert monotonic_s() - began_s < CHANGE_S, "nobody has waited for a change that never comes"
 
 
 async def emptied(topics: TopicManager, name: TopicName) -> int:
