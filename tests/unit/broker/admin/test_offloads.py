@@ -137,6 +137,10 @@ async def test_rule_70_a_topic_is_read_byte_for_byte_from_files_and_a_lost_one_i
             ReadDelayedError, match=r"is offloaded, and cannot .* does not exist: bring it back"
         ):
             await reads.read(Position(ledgers[0].ledger_id, 0), 10, 10**6)
+        failures = found.owner.broker.metrics.registry
+        assert (
+            failures.get_sample_value("daybook_broker_offload_read_failures_total", {"reason": "file"}) == 2
+        )
         consumers: list[pulsar.Consumer] = []
 
         def subscribe(client: pulsar.Client) -> list[tuple[bytes, str]]:
