@@ -66,7 +66,10 @@ class Broker:
             self.cache,
             metrics.totals,
             bytes_max=settings.read_ahead_bytes,
-            files=OffloadedFiles(settings.offload_cache_bytes),
+            files=OffloadedFiles(
+                settings.offload_cache_bytes,
+                lambda reason: metrics.offload_read_failures.labels(reason).inc(),
+            ),
         )
         metrics.show("cache_bytes", "What the tail cache holds.", lambda: self.cache.size_bytes)
         metrics.show(

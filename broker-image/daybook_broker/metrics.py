@@ -23,6 +23,8 @@ from prometheus_client.utils import floatToGoString
 from daybook.runtime.buckets import LATENCY_BUCKETS_SECONDS
 
 PREFIX: Final = "daybook_broker_"
+FILE_FAILURES: Final = ("file", "store", "library")
+"""Why a file of an offloaded ledger cannot be read."""
 
 _TEXTS: Final = {
     "entries_in": "Entries that producers sent; a batch is one entry.",
@@ -126,6 +128,14 @@ class BrokerMetrics(Collector):
         self.collected = Counter(
             f"{PREFIX}ledgers_collected", "Ledgers deleted that nothing names.", registry=registry
         )
+        self.offload_read_failures = Counter(
+            f"{PREFIX}offload_read_failures",
+            "Attempts to read files of offloaded ledgers that failed (reason: file, store, library).",
+            ["reason"],
+            registry=registry,
+        )
+        for reason in FILE_FAILURES:  # an alert sees a counter rise only if it was there before
+            self.offload_read_failures.labels(reason)
         registry.register(self)
 
     def show(self, name: str, text: str, value: Callable[[], float]) -> None:

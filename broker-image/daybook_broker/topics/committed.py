@@ -5,35 +5,26 @@ would be closed to the owner itself, and entries out of order would be skipped b
 deleted at any time by whoever collects what killed jobs left behind.
 """
 
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 from daybook.client.preconditions import check_password
 from daybook.client.reader import Reader
 from daybook.core.errors import CompactionError, DaybookError, RestoreError, UnauthorizedError
 from daybook.core.ledger.metadata import TOPIC_KEY, LedgerMetadata
 from daybook.core.topics.compaction.commit import CompactionCommit
-from daybook.core.topics.ledger_list import NO_POSITION, CompactedLedger, LedgerList
+from daybook.core.topics.ledger_list import NO_POSITION, CompactedLedger
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.offload.restore import LedgersRestored
 from daybook.core.topics.unnamed import COMMIT_AGE_MS_MAX, COMPACTION_KEY, JOB_KEY, RESTORED_KEY
 from daybook.runtime.clock import unix_ms
-from daybook_broker.topics.compacted_reads import CompactedReads
+from daybook_broker.topics.compacted_reads import CompactedReads, ReadTopic
 from daybook_broker.topics.ledger_reads import LedgerGoneError, ReadDelayedError
-from daybook_broker.topics.services import TopicServices
 
 LEDGERS_AT_ONCE: Final = 200
 """Ledgers whose metadata one request reads (rule 37)."""
 
 
-class CommittingTopic(Protocol):
-    """A topic, as far as the check needs it."""
-
-    name: TopicName
-    services: TopicServices
-    ledger_list: LedgerList
-
-
-async def check_written(topic: CommittingTopic, commit: CompactionCommit) -> None:
+async def check_written(topic: ReadTopic, commit: CompactionCommit) -> None:
     """Raise CompactionError unless the ledgers of a commit are closed, the topic's, the job's, and as large as the job says, in order.
 
     Raises ReadDelayedError, MetadataUnavailableError.
@@ -52,7 +43,7 @@ async def check_written(topic: CommittingTopic, commit: CompactionCommit) -> Non
                 why = "its metadata does not say that it was written to compact a topic"
             if why:
                 _refuse(ledger, why)
-    reads = CompactedReads(str(topic.name), topic.services.reads, lambda: topic.ledger_list)
+    reads = CompactedReads(topic)
     before = NO_POSITION
     for ledger in ledgers:
         try:
@@ -67,7 +58,7 @@ async def check_written(topic: CommittingTopic, commit: CompactionCommit) -> Non
         before = ledger.through
 
 
-async def check_copies(topic: CommittingTopic, restored: LedgersRestored) -> None:
+async def check_copies(topic: ReadTopic, restored: LedgersRestored) -> None:
     """Raise RestoreError unless the copies are closed, of these ledgers of the topic, the job's, and as large as the list says.
 
     Raises ReadDelayedError where this broker cannot read them, MetadataUnavailableError.

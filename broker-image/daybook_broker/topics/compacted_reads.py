@@ -6,21 +6,21 @@ last message is before that position had it there before, too. A ledger that the
 not the end of anything (rule 41).
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from daybook.core.ids import EntryId, LedgerId
 from daybook.core.topics.compaction.record import CompactedEntry, decode_compacted
 from daybook.core.topics.dispatch.entries import TopicEntry
 from daybook.core.topics.dispatch.events import CompactedPart
 from daybook.core.topics.ledger_list import NO_POSITION, CompactedLedger, Compaction, LedgerList, Position
+from daybook.core.topics.name import TopicName
 from daybook_broker.topics.ledger_reads import (
     READ_BYTES_MAX,
     READ_BYTES_MIN,
     LedgerGoneError,
-    LedgerReads,
     ReadDelayedError,
 )
+from daybook_broker.topics.services import TopicServices
 
 
 class LastMessage(NamedTuple):
@@ -39,38 +39,53 @@ class _Place(NamedTuple):
     position: Position
 
 
+class ReadTopic(Protocol):
+    """A topic, as far as its readers need it."""
+
+    name: TopicName
+    services: TopicServices
+    ledger_list: LedgerList
+    """As it is now."""
+
+    async def confirm_owner(self) -> None:
+        """Read the list again. Raises NotReadyError if the topic is another broker's, ReadDelayedError if nobody knows."""
+
+
 class CompactedReads:
     """One for a reader, which goes forwards most of the time."""
 
-    def __init__(self, topic: str, reads: LedgerReads, current: Callable[[], LedgerList]) -> None:
-        """`reads` are those of the broker; `current` returns the topic's list as it is now."""
+    def __init__(self, topic: ReadTopic) -> None:
         self._topic = topic
-        self._reads = reads
-        self._current = current
+        self._reads = topic.services.reads
         self._place = _Place(-1, 0, NO_POSITION)
 
     def horizon(self) -> Position:
         """Up to where the topic is compacted."""
-        compaction = self._current().compaction
+        compaction = self._topic.ledger_list.compaction
         return NO_POSITION if compaction is None else compaction.horizon
 
     async def read(
         self, position: Position, entries_max: int, bytes_max: int
     ) -> tuple[list[TopicEntry], CompactedPart]:
-        """Entries from `position` on, as the topic had them; none if the rest was removed. Raises ReadDelayedError, CompactionError."""
+        """Entries from `position` on, as the topic had them; none if the rest was removed.
+
+        Raises ReadDelayedError, NotReadyError, CompactionError.
+        """
         while True:
-            compaction = self._current().compaction
+            compaction = self._topic.ledger_list.compaction
             if compaction is None or compaction.horizon < position:
                 return [], CompactedPart(position.before, {})
             try:
                 return await self._read(compaction, position, entries_max, bytes_max)
             except LedgerGoneError as error:
-                self._check_gone(compaction, error)
+                await self._check_gone(compaction, error)
 
-    def _check_gone(self, compaction: Compaction, error: LedgerGoneError) -> None:
+    async def _check_gone(self, compaction: Compaction, error: LedgerGoneError) -> None:
         """Raise unless the ledgers were replaced meanwhile."""
-        if self._current().compaction == compaction:
-            msg = f"a compacted ledger of {self._topic} is missing ({error}): compact the topic again if it still has the messages"
+        if self._topic.ledger_list.compaction == compaction:
+            await self._topic.confirm_owner()
+        if self._topic.ledger_list.compaction == compaction:
+            msg = f"a compacted ledger of {self._topic.name} is missing ({error}): compact the topic again if it still has the messages"
             raise ReadDelayedError(msg) from error
 
     async def _read(
@@ -103,14 +118,14 @@ class CompactedReads:
     async def last(self) -> LastMessage | None:
         """The last entry that a compaction left; None if there is none. Raises as `read`."""
         while True:
-            compaction = self._current().compaction
+            compaction = self._topic.ledger_list.compaction
             if compaction is None or not compaction.ledgers:
                 return None
             ledger = compaction.ledgers[-1]
             try:
                 (found,) = await self._entries(ledger, ledger.entries - 1, ledger.entries - 1, 1)
             except LedgerGoneError as error:
-                self._check_gone(compaction, error)
+                await self._check_gone(compaction, error)
             else:
                 opened = decode_compacted(found.data)
                 return LastMessage(TopicEntry(opened.position, opened.data, found.messages), opened.left)

@@ -30,8 +30,8 @@ from daybook.core.topics.unnamed import made_by_compaction
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
 from daybook.wire.pulsar.compacting import OpenedEntry, compacted_entry, open_entry
-from daybook.wire.pulsar.compression import uncompressed
-from daybook.wire.pulsar.pulsar_pb2 import CompressionType, MessageMetadata
+from daybook.wire.pulsar.compression import load_codecs, needs_loading, uncompressed
+from daybook.wire.pulsar.pulsar_pb2 import MessageMetadata
 from daybook_broker.errors import AlreadyRunningError, NotReadyError
 from daybook_broker.topics.committed import check_written
 from daybook_broker.topics.compacted_reads import CompactedReads
@@ -76,6 +76,9 @@ class CompactedTopic(Protocol):
 
     def terms(self) -> LedgerTerms:
         """How a ledger of the topic is created now."""
+
+    async def confirm_owner(self) -> None:
+        """Read the list again; raises unless the topic is still this broker's."""
 
     async def name_compaction(self, compaction: Compaction | None) -> None:
         """Name it in the list, or nothing. Raises unless the list is known to name it."""
@@ -221,7 +224,7 @@ class TopicCompaction:
         """All entries in order, one pass: what the former compaction left, then what came since."""
         topic, began_ms = self._topic, monotonic_ms()
         async for position, data, left in self._stored(plan):
-            yield open_entry(position, data, _uncompress, left=left)
+            yield await _opened(position, data, left)
             if monotonic_ms() - began_ms >= SLICE_MS:
                 await asyncio.sleep(0)
                 began_ms = monotonic_ms()
@@ -230,7 +233,7 @@ class TopicCompaction:
     async def _stored(self, plan: CompactionPlan) -> AsyncIterator[tuple[Position, Buffer, tuple[int, ...]]]:
         topic = self._topic
         if plan.former is not None:
-            compacted = CompactedReads(str(topic.name), topic.services.reads, lambda: topic.ledger_list)
+            compacted = CompactedReads(topic)
             at = Position(0, 0)
             while at <= plan.former.horizon:
                 entries, part = await compacted.read(at, READ_ENTRIES, READ_BYTES_MAX)
@@ -281,10 +284,20 @@ class _CompactedWriter:
         return (CompactedLedger(self.handle.id, self.entries, self.size_bytes, horizon),)
 
 
+class _CodecsNotLoadedError(DaybookError):
+    """PyArrow is to be imported first, which would hold the event loop up."""
+
+
 def _uncompress(metadata: MessageMetadata, payload: Buffer) -> Buffer:
-    found = uncompressed(metadata, payload)
-    if found is None:
-        name = CompressionType.Name(metadata.compression)
-        msg = f"the topic has batches that are compressed with {name}, which a broker does not read: use ZLIB, or none, for topics that it compacts"
-        raise CompactionError(msg)
-    return found
+    if needs_loading(metadata):
+        raise _CodecsNotLoadedError
+    return uncompressed(metadata, payload)
+
+
+async def _opened(position: Position, data: Buffer, left: tuple[int, ...]) -> OpenedEntry:
+    """An entry's messages. Raises CodecMissingError."""
+    try:
+        return open_entry(position, data, _uncompress, left=left)
+    except _CodecsNotLoadedError:
+        await asyncio.to_thread(load_codecs)
+    return open_entry(position, data, _uncompress, left=left)

@@ -6,8 +6,8 @@ for takes its turn (`ReadAhead` has the bound).
 
 A ledger whose replicas are gone is read from its file (rule 70), and one that was restored after that from its copy (rule 72).
 
-Two errors leave this module. Either the ledger is gone, because it was trimmed or its topic deleted: what follows it can be read. Or
-its entries cannot be read now: they can later, and nothing is skipped.
+Two errors leave this module. Either the ledger is gone, and the topic's list says what that means: it was trimmed, or its replicas were
+given up, or it is missing. Or its entries cannot be read now: they can later, and nothing is skipped.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ OwnHandles = Callable[[LedgerId], Ledger | Offload | Restored | None]
 
 
 class LedgerGoneError(DaybookError):
-    """A ledger was deleted while it was read: it was trimmed, or its topic deleted. Read on behind it."""
+    """A ledger does not exist any more; only the topic's list says why."""
 
 
 class ReadDelayedError(DaybookError):
@@ -223,7 +223,7 @@ class LedgerReads:
         try:
             await self._client.ledgers.read(ledger_id)
         except NoSuchLedgerError:
-            msg = f"ledger {ledger_id} was deleted while it was read: read on behind it"
+            msg = f"ledger {ledger_id} does not exist any more: read its topic's list for the reason"
             return LedgerGoneError(msg)
         except DaybookError as unknown:
             error = unknown

@@ -158,9 +158,15 @@ class TopicLedgers:
         """Name what a compaction wrote, or nothing, in place of what the list names now; `ListKnown` reports that it does (rule 41)."""
         self._step(CompactionWritten(compaction))
 
-    def change_offload(self, change: OffloadChange) -> None:
-        """Name files of ledgers, give replicas up, or name copies; `ListKnown` reports that the list does (rule 70, rule 72)."""
+    def change_offload(self, change: OffloadChange) -> Callable[[], bool]:
+        """Name files of ledgers, give replicas up, or name copies; `ListKnown` reports that the list does (rule 70, rule 72).
+
+        What is returned says whether the change is settled: done, or none because of another one before it. That may be so at once; later it
+        becomes so with a `ListKnown`.
+        """
         self._step(change)
+        orders, number = self._machine.orders, self._machine.orders.taken
+        return lambda: orders.settled >= number
 
     def terminate(self) -> None:
         """Finish what was published, and take nothing any more, for good; `ListKnown` reports the end."""

@@ -6,13 +6,14 @@ once. Readers of neighbouring entries share a row group, and consumers read forw
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from daybook.core.format.frame import Entry
 from daybook.core.ids import EntryId, LedgerId
-from daybook.offload.errors import OffloadFileError
+from daybook.offload.errors import OffloadError, OffloadFileError, OffloadMissingError
 from daybook.offload.reading import EntriesFile
 from daybook.offload.writing import WrittenEntries
 from daybook_broker.topics.tail_cache import ENTRY_COST_BYTES
@@ -37,11 +38,17 @@ class _File:
 class OffloadedFiles:
     """One for a broker."""
 
-    def __init__(self, bytes_max: int = CACHE_BYTES) -> None:
-        """Keep at most `bytes_max` bytes; a row group that is larger is read for each use."""
+    def __init__(
+        self, bytes_max: int = CACHE_BYTES, on_failure: Callable[[str], None] = lambda _reason: None
+    ) -> None:
+        """Keep at most `bytes_max` bytes; a row group that is larger is read for each use.
+
+        `on_failure` receives one of FILE_FAILURES for each attempt that failed.
+        """
         self.size_bytes = 0
         """Of the row groups that are kept."""
         self._bytes_max = bytes_max
+        self._on_failure = on_failure
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="offloaded")
         self._files: OrderedDict[str, _File] = OrderedDict()
         self._groups: OrderedDict[tuple[str, int], list[Entry]] = OrderedDict()
@@ -53,16 +60,22 @@ class OffloadedFiles:
         if len(self._files) > FILES_MAX:
             self._files.popitem(last=False)
         async with file.lock:
-            if file.opened is None:
-                file.opened = await self._in_thread(lambda: EntriesFile(place, ledger_id, entries))
-            opened, number = file.opened, file.opened.group_of(entry_id)
-            found = self._groups.get((place, number))
-            if found is None:
-                found = await self._in_thread(lambda: opened.read_group(number))
-                self._keep((place, number), found)
-            else:
-                self._groups.move_to_end((place, number))
-            return found
+            with self._counted():
+                return await self._group_of(file, place, ledger_id, entries, entry_id)
+
+    async def _group_of(
+        self, file: _File, place: str, ledger_id: LedgerId, entries: int, entry_id: EntryId
+    ) -> list[Entry]:
+        if file.opened is None:
+            file.opened = await self._in_thread(lambda: EntriesFile(place, ledger_id, entries))
+        opened, number = file.opened, file.opened.group_of(entry_id)
+        found = self._groups.get((place, number))
+        if found is None:
+            found = await self._in_thread(lambda: opened.read_group(number))
+            self._keep((place, number), found)
+        else:
+            self._groups.move_to_end((place, number))
+        return found
 
     async def check(self, place: str, ledger_id: LedgerId, written: WrittenEntries) -> None:
         """Raise OffloadFileError unless the file is there and has what was written, by its size and the CRCs of its entries; OffloadError."""
@@ -74,10 +87,11 @@ class OffloadedFiles:
             finally:
                 file.close()
 
-        found = await self._in_thread(contents)
-        if found != written:
-            msg = f"{place} has {found}, and {written} was written: offload the ledger again while its replicas are there"
-            raise OffloadFileError(msg)
+        with self._counted():
+            found = await self._in_thread(contents)
+            if found != written:
+                msg = f"{place} has {found}, and {written} was written: offload the ledger again while its replicas are there"
+                raise OffloadFileError(msg)
 
     def forget(self, place: str) -> None:
         """Open the file anew at the next read: it could not be read, or is not needed any more."""
@@ -86,6 +100,20 @@ class OffloadedFiles:
     def close(self) -> None:
         """Begin no more reads; those under way end by themselves, and nobody waits for them."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        try:
+            yield
+        except OffloadFileError:
+            self._on_failure("file")
+            raise
+        except OffloadMissingError:
+            self._on_failure("library")
+            raise
+        except OffloadError:
+            self._on_failure("store")
+            raise
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -10,8 +10,6 @@ from typing import Protocol
 
 from daybook.core.errors import PlanOutdatedError
 from daybook.core.ids import LedgerId
-from daybook.core.topics.ledger_list import LedgerList
-from daybook.core.topics.name import TopicName
 from daybook.core.topics.offload.changes import (
     OffloadBegun,
     OffloadChange,
@@ -27,21 +25,17 @@ from daybook.offload.writing import WrittenEntries
 from daybook.runtime.clock import unix_ms
 from daybook.runtime.logs import get_logger
 from daybook_broker.topics.committed import check_copies
+from daybook_broker.topics.compacted_reads import ReadTopic
 from daybook_broker.topics.offloaded_files import OffloadedFiles
-from daybook_broker.topics.services import TopicServices
 
 log = get_logger(__name__)
 
 
-class OffloadedTopic(Protocol):
+class OffloadedTopic(ReadTopic, Protocol):
     """The part of a topic that offload needs."""
 
-    name: TopicName
-    services: TopicServices
-    ledger_list: LedgerList
-
     async def change_list(self, change: OffloadChange, is_done: Callable[[], bool]) -> None:
-        """Make a change of the list; return once `is_done`, which may raise. Raises NotReadyError."""
+        """Make a change of the list; return once `is_done`, which may raise. Raises PlanOutdatedError if it is none, NotReadyError."""
 
 
 class TopicOffloads:
@@ -64,14 +58,12 @@ class TopicOffloads:
 
     async def begin(self, job: str) -> None:
         """A run of a job begins: the list names files of no other one. Raises PlanOutdatedError if another one follows at once."""
-        before = self._topic.ledger_list.offload_job
 
         def has_begun() -> bool:
-            now = self._topic.ledger_list.offload_job
-            if now not in (before, job):
+            if self._topic.ledger_list.offload_job != job:
                 msg = f"another run has begun to offload the topic since run {job!r} did: run the job again"
                 raise PlanOutdatedError(msg)
-            return now == job
+            return True
 
         await self._topic.change_list(OffloadBegun(job), has_begun)
 

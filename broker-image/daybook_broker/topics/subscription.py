@@ -50,7 +50,6 @@ from daybook_broker.errors import ConsumerBusyError, NotAllowedError, NotReadyEr
 from daybook_broker.topics.by_time import last_before
 from daybook_broker.topics.compacted_reads import CompactedReads, LastMessage
 from daybook_broker.topics.consumer import Consumer, ConsumerWish, SubscriptionKind
-from daybook_broker.topics.ledger_reads import LedgerGoneError
 from daybook_broker.topics.peer import BrokerUrls
 from daybook_broker.topics.reading import TopicReads
 from daybook_broker.topics.tasks import Tasks
@@ -382,10 +381,6 @@ class Subscription:
         answer: SingleEvent = ReadFailed(effect.request_id)
         try:
             answer = EntriesRead(effect.request_id, await read)
-        except LedgerGoneError as error:
-            log.warning("a subscription skips a ledger that is gone", **self._names, why=str(error))
-            if isinstance(effect, ReadEntries):
-                answer = ReadFailed(effect.request_id, effect.position.ledger_id)
         except DaybookError as error:
             log.warning("entries cannot be read yet", **self._names, why=str(error))
         self._step(answer)

@@ -11,7 +11,13 @@ from functools import partial
 from typing import Final, assert_never
 
 from daybook.client.ledger import Ledger
-from daybook.core.errors import DaybookError, LedgersNeededError, NotOwnerError, TopicTerminatedError
+from daybook.core.errors import (
+    DaybookError,
+    LedgersNeededError,
+    NotOwnerError,
+    PlanOutdatedError,
+    TopicTerminatedError,
+)
 from daybook.core.ids import LedgerId
 from daybook.core.topics.confirm_times import ConfirmTimes
 from daybook.core.topics.cursor_record import CursorRecord
@@ -34,6 +40,7 @@ from daybook_broker.topics.cursor import SubscriptionCursor
 from daybook_broker.topics.managed_ledger import TopicLedgers
 from daybook_broker.topics.news import News
 from daybook_broker.topics.offloads import TopicOffloads
+from daybook_broker.topics.owner_check import why_lost
 from daybook_broker.topics.peer import BrokerUrls
 from daybook_broker.topics.producer import Producer
 from daybook_broker.topics.publishing import Publishing
@@ -84,14 +91,14 @@ class Topic:
         self.publishing = Publishing(services, self._ledgers)
         self.publish = self.publishing.publish
         self.offloads = TopicOffloads(self, services.reads.files)
-        self.reads = TopicReads(services.reads, self.extent, self._elsewhere)
+        self.reads = TopicReads(services.reads, self.extent, self._elsewhere, self.confirm_owner)
         self.compaction = TopicCompaction(self)
         self.subscriptions = Subscriptions(
             str(name),
             self.extent,
             self.reads,
             self._cursor,
-            make_compacted=lambda: CompactedReads(str(name), services.reads, lambda: self.ledger_list),
+            make_compacted=lambda: CompactedReads(self),
             policy=services.settings.dispatch_policy,
             subscriptions_max=services.settings.subscriptions_max,
             consumers_max=services.settings.consumers_max,
@@ -229,10 +236,15 @@ class Topic:
         await self._changed(lambda: ids.isdisjoint(self.ledger_list.ids))
 
     async def change_list(self, change: OffloadChange, is_done: Callable[[], bool]) -> None:
-        """Make a change of the list for an offload, and return once `is_done`, which may raise. Raises NotReadyError if that takes too long."""
+        """Make a change of the list for an offload, and return once it is settled and `is_done`, which may raise.
+
+        Raises PlanOutdatedError if it is settled otherwise, because another change came first; NotReadyError if that takes too long.
+        """
         self.check_open()
-        self._ledgers.change_offload(change)
-        await self._changed(is_done)
+        await self._changed(self._ledgers.change_offload(change))
+        if not is_done():
+            msg = f"the list of topic {self.name} was changed otherwise before what was asked for: read it, and plan again"
+            raise PlanOutdatedError(msg)
 
     async def _changed(self, is_done: Callable[[], bool]) -> None:
         """Wait until the list is as somebody asked for. Raises NotReadyError."""
@@ -380,6 +392,14 @@ class Topic:
             self.reads.forget(gone)
 
     # The end
+
+    async def confirm_owner(self) -> None:
+        """Read the list again, and end if the topic is another owner's, or gone. Raises NotReadyError then; ReadDelayedError if nobody knows."""
+        self.check_open()
+        error = await why_lost(self.services.topics, self.name, self.owner_token)
+        if error is not None and self.error is None:
+            self._ended(error)
+        self.check_open()
 
     def _ended(self, error: DaybookError | None) -> None:
         if error is None:

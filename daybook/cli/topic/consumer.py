@@ -17,7 +17,7 @@ from daybook.core.topics.name import TopicName
 from daybook.wire.pulsar.batches import is_batch, unpack_batch
 from daybook.wire.pulsar.compression import uncompressed
 from daybook.wire.pulsar.entries import Entry, check_entry, decode_metadata
-from daybook.wire.pulsar.errors import EntryError
+from daybook.wire.pulsar.errors import CodecMissingError, EntryError
 from daybook.wire.pulsar.frames import encode_frame
 from daybook.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
@@ -236,10 +236,10 @@ def _decoded(metadata: MessageMetadata, entry: Entry) -> tuple[bytes, str]:
     """The payload, and how it is still encoded."""
     if metadata.encryption_keys:
         return bytes(entry.payload), "encrypted"
-    payload = uncompressed(metadata, entry.payload)
-    if payload is not None:
-        return bytes(payload), ""
-    return bytes(entry.payload), CompressionType.Name(metadata.compression)
+    try:
+        return bytes(uncompressed(metadata, entry.payload)), ""
+    except CodecMissingError:
+        return bytes(entry.payload), CompressionType.Name(metadata.compression)
 
 
 def _all_but(indexes: Iterable[int], batch: int) -> list[int]:

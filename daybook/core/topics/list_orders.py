@@ -18,12 +18,18 @@ from daybook.core.topics.trimming import trimmed
 class ListOrders:
     """What waits, and which ledgers leave by the change that is under way. Of trims and compactions the newest waits, of offloads each."""
 
-    __slots__ = ("_compaction", "_offloads", "_trim", "leaving")
+    __slots__ = ("_changing", "_compaction", "_offloads", "_trim", "leaving", "settled", "taken")
 
     def __init__(self) -> None:
         self._trim: TrimRequested | None = None
         self._compaction: CompactionWritten | None = None
         self._offloads: deque[OffloadChange] = deque()
+        self._changing = 0
+        """1 while a change for an offload is under way."""
+        self.taken = 0
+        """How many changes for offloads were ordered; they are carried out in this order."""
+        self.settled = 0
+        """How many of them are done, or have changed nothing because of what came before them."""
         self.leaving: tuple[LedgerId, ...] = ()
         """The ledgers of bookies that the list is to give up."""
 
@@ -39,6 +45,7 @@ class ListOrders:
         elif isinstance(order, CompactionWritten):
             self._compaction = order
         else:
+            self.taken += 1
             self._offloads.append(order)
 
     def begin(self, current: LedgerList, unix_ms: int) -> tuple[Phase, LedgerList] | None:
@@ -55,12 +62,16 @@ class ListOrders:
         while self._offloads:
             target = self._offloads.popleft().applied(current)
             if target != current:
+                self._changing = 1
                 return Phase.OFFLOADING, target
+            self.settled += 1
         trim, self._trim = self._trim, None
         count = 0 if trim is None else trimmed(current, trim.marks, trim.retention, unix_ms)
         return (Phase.TRIMMING, replace(current, ledgers=current.ledgers[count:])) if count else None
 
     def done(self) -> tuple[LedgerId, ...]:
         """The list was changed; the ledgers that it has given up."""
+        self.settled += self._changing
+        self._changing = 0
         gone, self.leaving = self.leaving, ()
         return gone

@@ -86,7 +86,8 @@ class ManagedLedger:
         self._unnamed: LedgerId | None = None
         """A ledger that was created, and that no list names yet."""
         self._unloading = self._terminating = False
-        self._orders = ListOrders()
+        self.orders = ListOrders()
+        """Only it changes them."""
         self._deletions = Deletions(self._ids, self._policy.retry_ms)
 
     @property
@@ -155,7 +156,7 @@ class ManagedLedger:
         elif isinstance(event, UnloadRequested):
             self._unloading = True
         elif not isinstance(event, RollRequested):
-            self._orders.take(event)
+            self.orders.take(event)
         elif self._ledger is not None:
             self._ledger.is_superseded = True
         self._go_on(out)
@@ -263,7 +264,7 @@ class ManagedLedger:
                 or ledger.is_idle(self._policy, self._pending, self._now_ms)
             ):
                 self._go_to(Phase.CLOSING)
-            elif self._orders.are_waiting:
+            elif self.orders.are_waiting:
                 self._begin_change(out)
 
     @property
@@ -348,17 +349,16 @@ class ManagedLedger:
                 self._begin_ledger()
             else:
                 self._go_to(Phase.OPEN if self._is_open else Phase.IDLE)
-            self._deletions.begin(self._orders.done(), out)
+            self._deletions.begin(self.orders.done(), out)
             self._go_on(out)
 
     def _superseded(self, found: LedgerList | None, out: list[ManagedLedgerEffect]) -> None:
         """Another owner has the topic, and every attempt of ours is settled by its list: what that lacks, none will name again.
 
-        That is our last ledger, unless an attempt to name it came through before the take-over, and what left the list by a change
-        whose answer was lost.
+        That is our last ledger, unless an attempt to name it came through before, and what left by a change whose answer was lost.
         """
         named = frozenset() if found is None else found.named_ids
-        leaving = self._orders.done()
+        leaving = self.orders.done()
         ours = leaving if self._unnamed is None else (*leaving, self._unnamed)
         self._end(self._not_owner(), out)
         self._deletions.begin([ledger_id for ledger_id in ours if ledger_id not in named], out)
@@ -366,7 +366,7 @@ class ManagedLedger:
     def _begin_change(self, out: list[ManagedLedgerEffect]) -> None:
         """Carry out an order; ledgers that the list gives up by it go after that (rule 41, rule 51, rule 70)."""
         assert self._update is not None
-        if (change := self._orders.begin(self._update.current, self._unix_ms)) is not None:
+        if (change := self.orders.begin(self._update.current, self._unix_ms)) is not None:
             self._propose(*change, out)
 
     # Ledgers

@@ -1,7 +1,7 @@
 """The names of topics and subscriptions: Pulsar's rules for them, and limits, before a name becomes part of a path.
 
-Tenants and namespaces have Pulsar's characters. The last part of a topic's name and a subscription's name may have any character
-but a slash; the metadata percent-encodes them. A name of four parts is of Pulsar's first version, which had a cluster in it.
+Tenants and namespaces have Pulsar's characters. The last part of a topic's name may have any character but a slash, and a subscription's
+name any character; the metadata percent-encodes both. A name of four parts is of Pulsar's first version, which had a cluster in it.
 """
 
 import re
@@ -68,12 +68,19 @@ def check_entity(name: str, what: str) -> str:
 
 def check_subscription(name: str) -> str:
     """Return `name` if a subscription can have it; raise TopicNameError otherwise."""
-    return _check(name, "subscription")
+    return _check_text(name, "subscription")
 
 
 def _check(name: str, what: str) -> str:
-    if not name.strip() or "/" in name:
-        msg = f"{name[:200]!r} cannot name a {what}: use at least one visible character, and no slash"
+    if "/" in name:
+        msg = f"{name[:200]!r} cannot name a {what}: use no slash"
+        raise TopicNameError(msg)
+    return _check_text(name, what)
+
+
+def _check_text(name: str, what: str) -> str:
+    if not name.strip():
+        msg = f"{name[:200]!r} cannot name a {what}: use at least one visible character"
         raise TopicNameError(msg)
     try:
         size_bytes = len(name.encode())

@@ -12,7 +12,7 @@ In reading order:
     entries         what a frame carries beside its command, and a ledger stores: checksum, metadata, payload
     message_count   how many messages an entry has, without protobuf
     chunks          which message an entry is a chunk of
-    compression     payloads without their compression, as far as the standard library knows it
+    compression     payloads without their compression
     batches         the messages of a batch entry, and a batch made anew
     compacting      the keys of an entry's messages, and the entry without some of them
 """

@@ -4,7 +4,7 @@ A batch keeps its size, so that the messages that stay keep their indexes. One t
 metadata says `compacted_out`. Not every client reads that: the broker also clears its bit in `ack_set` of MESSAGE.
 
 Nobody can look into an encrypted batch, nor into one whose bytes are not what its metadata says: it stays whole, and its keys count
-nowhere. A batch with a compression that the caller cannot undo is an error instead, because another caller could.
+nowhere. A batch with a compression that this process cannot undo is an error instead, because another one could.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,8 +23,8 @@ from daybook.wire.pulsar.errors import BatchError, EntryError
 from daybook.wire.pulsar.pulsar_pb2 import MessageMetadata, SingleMessageMetadata
 
 Uncompress: TypeAlias = Callable[[MessageMetadata, Buffer], Buffer]
-"""The payload of an entry as its producer gave it to its client. Raises EntryError for one that is damaged, CompactionError for a
-compression that it does not know."""
+"""The payload of an entry as its producer gave it to its client. Raises EntryError for one that is damaged; another
+error for one that this process cannot read."""
 
 _REMOVED = BatchMessage(SingleMessageMetadata(payload_size=0, compacted_out=True), b"")
 REMOVED: Final = encode_message(_REMOVED)

@@ -33,5 +33,15 @@ class EntryChecksumError(EntryError):
     """An entry whose CRC32C is not that of its bytes: the producer has to send it again (ServerError.ChecksumError)."""
 
 
+class CodecMissingError(PulsarError):
+    """This process has no PyArrow, so it cannot undo LZ4, ZSTD and SNAPPY."""
+
+    def __init__(self) -> None:
+        """Say what to install."""
+        super().__init__(
+            "payloads in LZ4, ZSTD or SNAPPY need PyArrow, which is not installed: install the extra `offload` (pip install 'daybook[offload]')"
+        )
+
+
 class BatchError(EntryError):
     """An entry whose payload is not the batch that its metadata describes."""

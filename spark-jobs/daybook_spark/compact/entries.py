@@ -1,6 +1,6 @@
 """The entries of a part in a task, which are opened by what the broker's own compaction opens them with.
 
-A batch that is compressed is decompressed by the codecs that pyarrow brings, so a job compacts topics that a broker does not.
+A batch that is compressed is decompressed as a broker does it, but may be larger.
 """
 
 from collections.abc import Iterator
@@ -10,10 +10,11 @@ from daybook.core.format.frame import Buffer
 from daybook.core.topics.compaction.record import decode_compacted
 from daybook.core.topics.ledger_list import Position
 from daybook.wire.pulsar.compacting import OpenedEntry, open_entry
+from daybook.wire.pulsar.compression import UNCOMPRESSED_BYTES_MAX, uncompressed
+from daybook.wire.pulsar.pulsar_pb2 import MessageMetadata
 from daybook_spark.compact.plan import Part
 from daybook_spark.options import Where
 from daybook_spark.read.entries import read_range
-from daybook_spark.rows.compression import uncompressed
 
 
 class StoredEntry(NamedTuple):
@@ -26,7 +27,7 @@ class StoredEntry(NamedTuple):
 
     def opened(self) -> OpenedEntry:
         """Its messages. Raises CompactionError."""
-        return open_entry(self.position, self.data, uncompressed, left=self.left)
+        return open_entry(self.position, self.data, _uncompress, left=self.left)
 
 
 def stored_entries(where: Where, part: Part) -> Iterator[StoredEntry]:
@@ -39,3 +40,7 @@ def stored_entries(where: Where, part: Part) -> Iterator[StoredEntry]:
                     yield StoredEntry(stored.position, stored.data, stored.left)
                 else:
                     yield StoredEntry(Position(entries.ledger_id, entry.entry_id), entry.data)
+
+
+def _uncompress(metadata: MessageMetadata, payload: Buffer) -> Buffer:
+    return uncompressed(metadata, payload, UNCOMPRESSED_BYTES_MAX)

@@ -8,6 +8,5 @@ In reading order:
     messages     what is in an entry
     batch_columns  batches as columns, many messages at a time, by
     spans        records of protobuf, read by NumPy
-    compression  the codecs of producers
     values       the values of columns
 """

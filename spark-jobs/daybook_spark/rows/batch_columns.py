@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from daybook_spark.rows.compression import uncompressed
+from daybook.wire.pulsar.compression import UNCOMPRESSED_BYTES_MAX, uncompressed
 from daybook_spark.rows.messages import TIME_MS_MAX, StoredMessage
 from daybook_spark.rows.spans import (
     BYTES,
@@ -74,7 +74,7 @@ class Chain(NamedTuple):
 
 def chain_of(stored: StoredMessage) -> Chain:
     """The messages of a batch. Raises EntryError where it cannot be decompressed, UnusualError."""
-    data = bytes(uncompressed(stored.metadata, stored.payload))
+    data = bytes(uncompressed(stored.metadata, stored.payload, UNCOMPRESSED_BYTES_MAX))
     metadata: list[int] = []
     payload: list[int] = []
     ends: list[int] = []

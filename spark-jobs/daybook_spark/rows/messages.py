@@ -11,10 +11,10 @@ from typing import Final
 
 from daybook.core.format.frame import Entry
 from daybook.wire.pulsar.batches import BatchMessage, is_batch, unpack_batch
+from daybook.wire.pulsar.compression import UNCOMPRESSED_BYTES_MAX, uncompressed
 from daybook.wire.pulsar.entries import check_entry, decode_metadata
 from daybook.wire.pulsar.errors import EntryError
 from daybook.wire.pulsar.pulsar_pb2 import MessageMetadata
-from daybook_spark.rows.compression import UNCOMPRESSED_BYTES_MAX, uncompressed
 
 TIME_MS_MAX: Final = 253_402_300_799_999
 """The end of the year 9999, which Spark's own dates end at."""
@@ -64,11 +64,13 @@ class StoredMessage:
         """The payload of what is no batch, decompressed where that is possible. Raises EntryError."""
         if self.is_encrypted or self.is_chunk:
             return self.payload
-        return uncompressed(self.metadata, self.payload)
+        return uncompressed(self.metadata, self.payload, UNCOMPRESSED_BYTES_MAX)
 
     def runs(self, messages_max: int) -> Iterator[list[BatchMessage]]:
         """The messages of a batch, so many at a time. Raises EntryError, perhaps after some."""
-        messages = unpack_batch(self.metadata, uncompressed(self.metadata, self.payload))
+        messages = unpack_batch(
+            self.metadata, uncompressed(self.metadata, self.payload, UNCOMPRESSED_BYTES_MAX)
+        )
         while run := list(islice(messages, messages_max)):
             yield run
 

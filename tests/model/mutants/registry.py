@@ -24,10 +24,8 @@ Patch: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 
 _PAGE: Final = ROOT / "docs/protocol.md"
 
-_BROKER: Final = "topics come with the broker"
-
 WAITING: Final[dict[int, str]] = {
-    39: f"nothing publishes or de-duplicates yet: {_BROKER}",
+    39: "brokers do not remove duplicates yet, so there is no snapshot to take",
     52: "nothing is replicated to another cluster yet, and a compaction moves no cursor",
 }
 """The rules whose part of the project does not exist yet, each with that part."""

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from daybook.core.ids import LedgerId
 from daybook.core.topics.dispatch.entries import TopicEntry
 from daybook.core.topics.ledger_list import Position
 
@@ -111,10 +110,9 @@ class EntriesRead:
 
 @dataclass(frozen=True, slots=True)
 class ReadFailed:
-    """Another answer to them. With `gone` nothing of that ledger can ever be read again."""
+    """Another answer to them: they are asked again after a pause."""
 
     request_id: int
-    gone: LedgerId | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ further back than the topic's own. What they lack counts as acknowledged, so tha
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from daybook.core.ids import LedgerId
 from daybook.core.topics.acks import AckState
 from daybook.core.topics.dispatch.entries import TopicEntry
 from daybook.core.topics.dispatch.events import CompactedPart, EntriesRead, ReadEntries
@@ -117,10 +116,6 @@ class NewEntries:
             first = entry.position.behind
         self._acks.ack_absent(first, compacted.through.behind)
         self.left.update(compacted.left)
-
-    def skip_ledger(self, ledger_id: LedgerId) -> None:
-        """Nothing of this ledger can be read: continue behind it."""
-        self._next = max(self._next, Position(ledger_id + 1, 0))
 
     def take(self) -> TopicEntry | None:
         """The next entry that is not acknowledged; None if nothing waits."""

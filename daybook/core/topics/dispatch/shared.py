@@ -219,12 +219,7 @@ class SharedDispatch:
         if self._request is None or event.request_id != self._request.request_id:
             return
         self._request = None
-        if event.gone is None:
-            self._pause.begin(out)
-            return
-        self._new.skip_ledger(event.gone)
-        self._redelivery.forget_where(lambda position: position.ledger_id == event.gone)
-        self._keep_what_is_due()
+        self._pause.begin(out)
 
     # Delivery
 

@@ -208,10 +208,7 @@ class SingleDispatch:
         if event.request_id != self._request_id:
             return
         self._request_id = 0
-        if event.gone is not None:
-            self._new.skip_ledger(event.gone)
-        else:
-            self._pause.begin(out)
+        self._pause.begin(out)
 
     def _go_on(self, out: list[DispatchEffect]) -> None:
         """Deliver what there is, and ask for more."""

@@ -26,7 +26,7 @@ NAMED = "tests/unit/core/topics/test_compaction_named.py"
 def former_ledgers_go_before_the_list_has_changed(begin: Any, self: Any, out: list[Any]) -> None:
     """What the list named before is deleted while the change is under way."""
     begin(self, out)
-    self._deletions.begin(self._orders.done(), out)
+    self._deletions.begin(self.orders.done(), out)
 
 
 @by_test(41, f"{NAMED}::test_rule_41_former_compacted_ledgers_go_once_the_list_names_the_new_ones")

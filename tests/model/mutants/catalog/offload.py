@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from daybook_broker.topics import ledger_reads, offloaded_files
+from daybook_broker.topics import reading as topic_reading
 
 from daybook.core.topics import ledger_list, managed_ledger
 from daybook.core.topics.offload import changes, plan
@@ -31,7 +32,7 @@ def any_change_of_a_file_is_legal(_old: Any, _new: Any) -> None:
 def replicas_go_before_the_list_has_changed(begin: Any, self: Any, out: list[Any]) -> None:
     """The ledger is deleted while the change is under way."""
     begin(self, out)
-    self._deletions.begin(self._orders.done(), out)
+    self._deletions.begin(self.orders.done(), out)
 
 
 @by_test(70, f"{NAMED}::test_rule_70_replicas_go_by_a_change_of_their_own_and_entries_keep_their_positions")
@@ -104,3 +105,16 @@ async def files_are_not_read_back(_self: Any, _place: str, _ledger_id: int, _wri
 async def a_lost_file_is_a_trimmed_ledger(_self: Any, _ledger_id: int, error: Any, _own: Any) -> Any:
     """Readers skip a ledger whose file is missing."""
     return ledger_reads.LedgerGoneError(str(error))
+
+
+@by_test(
+    70,
+    f"{BROKER}::test_rule_70_a_superseded_owner_ends_and_skips_no_ledger_that_is_in_a_file_by_now",
+    slow=True,
+)
+@instead_of(topic_reading.TopicReads, "_explain")
+async def a_missing_ledger_is_a_trimmed_one(self: Any, position: Any, _error: Any) -> None:
+    """An owner believes its own list: a ledger of it that is gone is skipped."""
+    known = self._extent.ledger_list
+    left = tuple(row for row in known.ledgers if row.ledger_id != position.ledger_id)
+    self._extent.update(replace(known, ledgers=left))

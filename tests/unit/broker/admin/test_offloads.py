@@ -3,26 +3,36 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pulsar
 import pytest
+from daybook_broker.errors import NotReadyError
 from daybook_broker.topics.ledger_reads import ReadDelayedError
-from daybook_broker.topics.topic import Topic
+from daybook_broker.topics.topic import CHANGE_S, Topic
 
 from daybook.client import broker_topics
 from daybook.client.broker_admin import Admin as Http
 from daybook.client.broker_admin import AdminError
-from daybook.core.errors import NoSuchLedgerError
-from daybook.core.topics.ledger_list import ListedLedger, Position
+from daybook.core.errors import (
+    MetadataUnavailableError,
+    NoSuchLedgerError,
+    NoSuchTopicError,
+    NotOwnerError,
+    PlanOutdatedError,
+)
+from daybook.core.topics.ledger_list import ListedLedger, ListState, Position
 from daybook.core.topics.name import TopicName
-from daybook.core.topics.offload.changes import WrittenFile
+from daybook.core.topics.offload.changes import OffloadBegun, OffloadsWritten, WrittenFile
+from daybook.core.topics.offload.record import Offload
 from daybook.core.topics.trim_plan import PlannedLedger
 from daybook.local.cluster import LocalCluster
+from daybook.metadata.topics import TopicManager
 from daybook.offload.format import FORMAT_VERSION
+from daybook.runtime.clock import monotonic_s
 from tests.unit.broker.admin.kit import TOPICS, Admin, admins, new_namespace, owner_of
 from tests.unit.broker.kit import LIMIT_S, until_gone, with_pulsar
 from tests.unit.offload.kit import write
@@ -127,6 +137,10 @@ async def test_rule_70_a_topic_is_read_byte_for_byte_from_files_and_a_lost_one_i
             ReadDelayedError, match=r"is offloaded, and cannot .* does not exist: bring it back"
         ):
             await reads.read(Position(ledgers[0].ledger_id, 0), 10, 10**6)
+        failures = found.owner.broker.metrics.registry
+        assert (
+            failures.get_sample_value("daybook_broker_offload_read_failures_total", {"reason": "file"}) == 2
+        )
         consumers: list[pulsar.Consumer] = []
 
         def subscribe(client: pulsar.Client) -> list[tuple[bytes, str]]:
@@ -146,6 +160,110 @@ async def test_rule_70_a_topic_is_read_byte_for_byte_from_files_and_a_lost_one_i
             f"{TOPICS}/{found.name.tenant}/{found.name.namespace}/orders/internalStats"
         )
         assert [ledger["offloaded"] for ledger in internal["ledgers"]] == [True, True, True, False]
+
+
+async def supersede(found: Served, file: WrittenFile) -> None:
+    """Another owner takes the topic over, names the file, and gives the replicas of its ledger up."""
+    topics, ledger_id = found.owner.broker.topics, file.ledger.ledger_id
+    taken = await topics.read(found.name, sync=True)
+    record = Offload(file.place, FORMAT_VERSION, file.size_bytes, file.ledger.entries, file.crc, 1, 1)
+    for offload in (record, record.without_replicas):
+        ledgers = tuple(
+            replace(row, offload=offload) if row.ledger_id == ledger_id else row
+            for row in taken.value.ledgers
+        )
+        new = replace(taken.value, ledgers=ledgers, owner_token="another")
+        taken = await topics.cas(found.name, taken, new)
+    await found.owner.broker.client.delete_ledger(ledger_id)
+
+
+async def test_rule_70_a_superseded_owner_ends_and_skips_no_ledger_that_is_in_a_file_by_now(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    async with served(cluster, tmp_path, trim_interval_ms=600_000) as found:
+        topic, ledgers = await found.topic(), await found.closed()
+        await supersede(found, await found.copy(ledgers[1]))
+
+        def receive(client: pulsar.Client) -> list[tuple[bytes, str]]:
+            consumer = client.subscribe(str(found.name), "s")
+            received: list[tuple[bytes, str]] = []
+            while len(set(received)) < len(PAYLOADS):  # what came before the end comes again
+                message = consumer.receive(int(LIMIT_S * 1000))
+                received.append((message.data(), str(message.message_id())))
+            return received
+
+        received = await with_pulsar(found.owner.broker, receive)
+        assert list(dict.fromkeys(received)) == list(zip(PAYLOADS, found.ids, strict=True))
+        assert isinstance(topic.error, NotOwnerError), (
+            "the former owner has ended, without a change of its list"
+        )
+        assert await found.topic() is not topic
+
+
+async def test_a_missing_ledger_is_an_error_while_the_list_is_ours_or_cannot_be_read(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(cluster, tmp_path, trim_interval_ms=600_000) as found:
+        topic, (first, *_) = await found.topic(), await found.closed()
+        await found.owner.broker.client.delete_ledger(first.ledger_id)
+        for _ in range(2):
+            with pytest.raises(ReadDelayedError, match="is missing, and its topic still has it"):
+                await topic.reads.read(Position(first.ledger_id, 0), 10, 10**6)
+        topics = found.owner.broker.topics
+        read = topics.read
+
+        async def unreadable(name: TopicName, *, sync: bool = False) -> Any:
+            if name == found.name:
+                msg = "no answer"
+                raise MetadataUnavailableError(msg)
+            return await read(name, sync=sync)
+
+        monkeypatch.setattr(topics, "read", unreadable)
+        with pytest.raises(ReadDelayedError, match=r"list of topic .* cannot be read \(no answer\)"):
+            await topic.reads.read(Position(first.ledger_id, 0), 10, 10**6)
+        monkeypatch.undo()
+        assert topic.error is None
+        await topics.delete(found.name, await emptied(topics, found.name))
+        with pytest.raises(NotReadyError, match="look it up again"):
+            await topic.reads.read(Position(first.ledger_id, 0), 10, 10**6)
+        assert isinstance(topic.error, NoSuchTopicError)
+
+
+async def test_a_change_that_is_none_by_then_is_answered_at_once_and_the_later_of_two_runs_begins(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    async with served(cluster, tmp_path, trim_interval_ms=600_000) as found:
+        topic = await found.topic()
+        runs = [topic.offloads.begin(job) for job in (JOB, LATER_JOB)]
+        assert (await asyncio.gather(*runs, return_exceptions=True))[1] is None
+        assert topic.ledger_list.offload_job == LATER_JOB
+        began_s = monotonic_s()
+        none = OffloadsWritten(JOB, (), 1, 0)
+        first = asyncio.create_task(topic.offloads.begin(JOB))
+        behind = asyncio.create_task(topic.change_list(OffloadBegun(LATER_JOB), lambda: False))
+        nothing = asyncio.create_task(topic.change_list(none, lambda: False))
+        for task in (behind, nothing):
+            with pytest.raises(PlanOutdatedError, match="was changed otherwise before"):
+                await task
+        await asyncio.gather(first, return_exceptions=True)
+        with pytest.raises(PlanOutdatedError, match="was changed otherwise before"):
+            await topic.change_list(none, lambda: False)
+        assert monotonic_s() - began_s < CHANGE_S, "nobody has waited for a change that never comes"
+
+
+async def emptied(topics: TopicManager, name: TopicName) -> int:
+    """The version of the topic's list once it names no ledger."""
+    found = await topics.read(name, sync=True)
+    last = found.value.ledgers[-1]
+    closed = replace(last, entries=1, closed_at_ms=1)
+    new = replace(
+        found.value,
+        state=ListState.CLOSED,
+        ledgers=(*found.value.ledgers[:-1], closed),
+        last_confirmed=Position(last.ledger_id, 0),
+    )
+    found = await topics.cas(name, found, new)
+    return (await topics.cas(name, found, replace(new, ledgers=()))).version
 
 
 async def test_rule_70_the_owner_names_and_trusts_only_files_that_it_has_read(

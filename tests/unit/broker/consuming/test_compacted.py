@@ -1,12 +1,15 @@
 """Compaction by a topic's owner, and what readers and consumers of compacted messages receive, through Pulsar's own client."""
 
 import asyncio
+import sys
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import pulsar
 import pytest
+from daybook_broker.topics import compaction as compaction_module
 from daybook_broker.topics.compacted_reads import CompactedReads
 from daybook_broker.topics.compaction import CompactionState
 from daybook_broker.topics.ledger_reads import ReadDelayedError
@@ -16,6 +19,7 @@ from daybook.core.ids import LedgerId
 from daybook.core.topics.ledger_list import Position
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.trim_plan import PlannedLedger
+from daybook.wire.pulsar.pulsar_pb2 import CompressionType, MessageMetadata
 from tests.unit.broker.consuming.conftest import ServedBroker
 from tests.unit.broker.consuming.kit import LIMIT_MS, gets_nothing, receive
 from tests.unit.broker.kit import LIMIT_S, new_topic
@@ -204,7 +208,7 @@ def test_rule_41_a_compacted_ledger_that_is_missing_is_an_error_and_not_an_end(
 
     async def work() -> None:
         await served.broker.client.delete_ledger(lost)
-        reads = CompactedReads(topic, found.services.reads, lambda: found.ledger_list)
+        reads = CompactedReads(found)
         for asked in (reads.read(Position(0, 0), 10, 10**6), reads.last()):
             with pytest.raises(ReadDelayedError, match="is missing"):
                 await asked
@@ -298,14 +302,43 @@ def squeezed(client: pulsar.Client) -> tuple[str, Any]:
     return topic, send
 
 
-def test_batches_in_a_compression_that_brokers_do_not_read_are_an_error(
-    served: ServedBroker, client: pulsar.Client, squeezed: tuple[str, Any]
+def _is_of_pyarrow(metadata: MessageMetadata) -> bool:
+    return metadata.compression not in (CompressionType.NONE, CompressionType.ZLIB)
+
+
+@pytest.mark.parametrize("compression", ["ZLib", "LZ4", "ZSTD", "SNAPPY"])
+def test_batches_of_every_compression_are_compacted(
+    served: ServedBroker,
+    client: pulsar.Client,
+    squeezed: tuple[str, Any],
+    compression: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic, send = squeezed
+    loaded: list[str] = []
+
+    def load() -> None:
+        loaded.append(threading.current_thread().name)
+        monkeypatch.undo()  # it is there from now on
+
+    monkeypatch.setattr(compaction_module, "needs_loading", _is_of_pyarrow)
+    monkeypatch.setattr(compaction_module, "load_codecs", load)
+    send(getattr(pulsar.CompressionType, compression))
+    compact(served, topic)
+    assert keyed(read(client, topic)) == [("k", "2" * SQUEEZED)]
+    assert len(loaded) == (compression != "ZLib")
+    assert all(name.startswith("asyncio_") for name in loaded), "the event loop does not wait for the import"
+
+
+def test_batches_in_a_compression_that_a_broker_cannot_read_are_an_error_that_says_what_to_install(
+    served: ServedBroker, client: pulsar.Client, squeezed: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, send = squeezed
     send(pulsar.CompressionType.ZLib)
     compact(served, topic)
     assert keyed(read(client, topic)) == [("k", "2" * SQUEEZED)]
     send(pulsar.CompressionType.LZ4)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as if it were not installed
 
     async def work() -> str:
         compaction = served.topic(topic).compaction
@@ -313,8 +346,11 @@ def test_batches_in_a_compression_that_brokers_do_not_read_are_an_error(
         await compaction.finished()
         return compaction.error
 
-    assert "compressed with LZ4" in served.call(work())
+    assert "install the extra `offload`" in served.call(work())
+    monkeypatch.undo()
     assert keyed(read(client, topic)) == [("k", f"{value}" * SQUEEZED) for value in (2, 1, 2)]
+    compact(served, topic)
+    assert keyed(read(client, topic)) == [("k", "2" * SQUEEZED)]
 
 
 def test_the_consumers_of_a_subscription_all_read_what_is_compacted_or_none(

@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daybook_broker.metrics import FILE_FAILURES
+from daybook_broker.topics import offloaded_files
 from daybook_broker.topics.offloaded_files import FILES_MAX, OffloadedFiles, OffloadedReader
 from daybook_broker.topics.tail_cache import ENTRY_COST_BYTES
 
 from daybook.offload import format as file_format
-from daybook.offload.errors import OffloadError, OffloadFileError
+from daybook.offload.errors import OffloadError, OffloadFileError, OffloadMissingError
 from daybook.offload.reading import EntriesFile
+from daybook.offload.writing import WrittenEntries
 from tests.unit.offload.kit import entries_of, write
 
 PAYLOADS = [bytes([number]) * 1_000 for number in range(10)]
@@ -97,6 +100,37 @@ async def test_rule_70_a_file_that_comes_back_is_read_without_a_restart(place: s
         await reader.read_batch(0, 9, entries_max=10, bytes_max=10**6)
     path.write_bytes(whole)
     assert len(await reader.read_batch(0, 9, entries_max=10, bytes_max=10**6)) == 2
+    files.close()
+
+
+async def test_each_attempt_that_fails_is_counted_by_its_reason(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reasons: list[str] = []
+    files = OffloadedFiles(0, reasons.append)
+    await files.group(place, 7, 10, 0)
+    other = WrittenEntries(1, 10, 1)
+    with pytest.raises(OffloadFileError, match="was written"):
+        await files.check(place, 7, other)
+    with pytest.raises(OffloadFileError, match="does not exist"):
+        await files.group(f"file://{tmp_path}/none", 7, 10, 0)
+    assert reasons == ["file", "file"]
+    for error, reason in (
+        (OffloadError("no route to the store"), "store"),
+        (OffloadMissingError(), "library"),
+    ):
+
+        def failing(*_: Any, error: OffloadError = error) -> None:
+            raise error
+
+        reasons.clear()
+        monkeypatch.setattr(offloaded_files, "EntriesFile", failing)
+        with pytest.raises(OffloadError):
+            await files.group(f"file://{tmp_path}/{reason}", 7, 10, 0)
+        with pytest.raises(OffloadError):
+            await files.check(place, 7, other)
+        assert reasons == [reason, reason]
+        assert reason in FILE_FAILURES
     files.close()
 
 

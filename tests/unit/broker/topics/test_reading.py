@@ -1,10 +1,11 @@
 """What a topic's consumers read, over real bookies: from memory, ahead, shared, and what becomes of errors."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
-from daybook_broker.topics.ledger_reads import LedgerGoneError, LedgerReads, ReadDelayedError
+from daybook_broker.errors import NotReadyError
+from daybook_broker.topics.ledger_reads import LedgerReads, ReadDelayedError
 from daybook_broker.topics.reading import TopicReads
 from daybook_broker.topics.tail_cache import TailCache
 
@@ -73,9 +74,15 @@ async def reads(client: daybook.Client) -> AsyncIterator[LedgerReads]:
     await made.close()
 
 
-def of_topic(reads: LedgerReads, ledgers: Ledgers) -> TopicReads:
+async def still_ours() -> None:
+    """The topic's list has this owner's token."""
+
+
+def of_topic(
+    reads: LedgerReads, ledgers: Ledgers, confirm_owner: Callable[[], Awaitable[None]] = still_ours
+) -> TopicReads:
     """The reads of a topic that this broker does not write."""
-    return TopicReads(reads, ledgers, lambda _: None)
+    return TopicReads(reads, ledgers, lambda _: None, confirm_owner)
 
 
 async def read_all(topic: TopicReads, entries_max: int = 10, bytes_max: int = LARGE) -> list[TopicEntry]:
@@ -139,7 +146,7 @@ async def test_nothing_beyond_the_end_is_read_and_nothing_is_an_answer(
 
 
 async def test_who_keeps_up_never_asks_a_bookie(client: daybook.Client, reads: LedgerReads) -> None:
-    topic = TopicReads(reads, Ledgers((10**12, 3)), lambda _: None)  # there is no such ledger
+    topic = TopicReads(reads, Ledgers((10**12, 3)), lambda _: None, still_ours)  # there is no such ledger
     reads.cache.add(10**12, 0, [(entry(number), 2) for number in range(4)])
     assert numbers(topic.cached(NO_POSITION, 3, LARGE) or ()) == [0, 1, 2]
     assert numbers(await topic.read(Position(10**12, 2), 9, LARGE)) == [2, 3]
@@ -165,7 +172,7 @@ async def test_an_open_ledger_is_read_through_its_handle_and_after_its_end_as_we
 ) -> None:
     ledger = await client.create_ledger()
     ledgers = Ledgers((ledger.id, 2))
-    topic = TopicReads(reads, ledgers, {ledger.id: ledger}.get)
+    topic = TopicReads(reads, ledgers, {ledger.id: ledger}.get, still_ours)
     await ledger.append_many([entry(number) for number in range(3)])
     assert numbers(await topic.read(NO_POSITION, 100, LARGE)) == [0, 1, 2]
     await ledger.append_many([entry(number) for number in range(3, 6)])
@@ -207,6 +214,36 @@ async def test_entries_are_read_again_one_by_one_in_any_order(
     assert await topic.read_exact([]) == []
 
 
+async def test_rule_70_a_missing_ledger_is_skipped_only_if_the_list_says_that_it_was_trimmed(
+    client: daybook.Client, reads: LedgerReads
+) -> None:
+    first, second = await written(client, [entry(0)]), await written(client, [entry(1)])
+    ledgers = Ledgers((first, 0), (second, 0))
+    topic = of_topic(reads, ledgers)
+    await client.delete_ledger(first)
+    for _ in range(2):
+        with pytest.raises(ReadDelayedError, match="is missing, and its topic still has it"):
+            await topic.read(NO_POSITION, 10, LARGE)
+        with pytest.raises(ReadDelayedError, match="is missing, and its topic still has it"):
+            await topic.read_exact([Position(first, 0), Position(second, 0)])
+
+    async def superseded() -> None:
+        msg = "another owner"
+        raise NotReadyError(msg)
+
+    of_another = of_topic(reads, ledgers, superseded)
+    with pytest.raises(NotReadyError, match="another owner"):
+        await of_another.read(NO_POSITION, 10, LARGE)
+    with pytest.raises(NotReadyError, match="another owner"):
+        await of_another.read_exact([Position(first, 0)])
+
+    async def trimmed() -> None:
+        del ledgers.ends[first]
+
+    (found,) = await of_topic(reads, ledgers, trimmed).read(NO_POSITION, 10, LARGE)
+    assert found.position == (second, 0), "the list has changed while it was asked for"
+
+
 async def test_a_ledger_that_was_trimmed_meanwhile_is_gone_and_the_next_one_is_read(
     client: daybook.Client, reads: LedgerReads
 ) -> None:
@@ -214,15 +251,13 @@ async def test_a_ledger_that_was_trimmed_meanwhile_is_gone_and_the_next_one_is_r
     ledgers = Ledgers((first, 0), (second, 0))
     topic = of_topic(reads, ledgers)
     await client.delete_ledger(first)
-    with pytest.raises(LedgerGoneError, match="read on behind it"):
-        await topic.read(NO_POSITION, 10, LARGE)
-    assert await topic.read_exact([Position(first, 0)]) == []
     reading = asyncio.create_task(topic.read(NO_POSITION, 10, LARGE))
     await asyncio.sleep(0)
     del ledgers.ends[first]
     topic.forget([first])
     (found,) = await reading
     assert found.position == (second, 0)
+    assert await topic.read_exact([Position(first, 0)]) == []
 
 
 async def test_what_cannot_be_read_now_is_delayed_and_read_later(

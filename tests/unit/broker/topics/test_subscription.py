@@ -9,7 +9,7 @@ from daybook_broker.errors import ConsumerBusyError, NotReadyError, TooManyError
 from daybook_broker.metrics import Totals
 from daybook_broker.topics import subscription as module
 from daybook_broker.topics.consumer import Consumer, ConsumerWish, SubscriptionKind
-from daybook_broker.topics.ledger_reads import LedgerGoneError, ReadDelayedError
+from daybook_broker.topics.ledger_reads import ReadDelayedError
 from daybook_broker.topics.peer import BrokerUrls
 from daybook_broker.topics.reader_cursor import ReaderCursor
 from daybook_broker.topics.subscription import Subscription
@@ -168,14 +168,6 @@ async def test_a_read_that_is_delayed_is_repeated() -> None:
     bench.reads.failures = [ReadDelayedError("later"), ReadDelayedError("still later")]
     consumer, _ = await bench.add()
     await bench.received(consumer, 2 * ENTRIES)
-
-
-async def test_a_ledger_that_is_gone_is_skipped() -> None:
-    bench = Bench()
-    bench.reads.in_memory = False
-    bench.reads.failures = [LedgerGoneError("gone")]
-    consumer, _ = await bench.add()
-    await bench.received(consumer, ENTRIES)
 
 
 async def test_a_connection_that_takes_nothing_is_waited_for() -> None:

@@ -51,8 +51,9 @@ def test_the_longest_name_is_taken() -> None:
     assert check_entity("x" * NAME_BYTES_MAX, "tenant")
 
 
-def test_a_subscription_may_have_any_character_but_a_slash() -> None:
-    assert check_subscription("größe . %2F ☃") == "größe . %2F ☃"
-    for name in ("", " ", "a/b"):
+def test_a_subscription_may_have_any_character() -> None:
+    for name in ("größe . %2F ☃", "a/b", "/"):
+        assert check_subscription(name) == name
+    for name in ("", " "):
         with pytest.raises(TopicNameError, match="cannot name a subscription"):
             check_subscription(name)

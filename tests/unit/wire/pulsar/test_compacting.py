@@ -23,7 +23,6 @@ from daybook.wire.pulsar.pulsar_pb2 import (
     BrokerEntryMetadata,
     CompressionType,
     EncryptionKeys,
-    MessageMetadata,
     SingleMessageMetadata,
 )
 from tests.unit.wire.pulsar.kit import metadata
@@ -32,14 +31,8 @@ AT = Position(5, 6)
 KEYS = [EncryptionKeys(key="k", value=b"v")]
 
 
-def known(fields: MessageMetadata, payload: Buffer) -> Buffer:
-    found = uncompressed(fields, payload)
-    assert found is not None
-    return found
-
-
 def opened(entry: Buffer, left: tuple[int, ...] = ()) -> OpenedEntry:
-    return open_entry(AT, entry, known, left=left)
+    return open_entry(AT, entry, uncompressed, left=left)
 
 
 def message(key: str | None, payload: bytes, **fields: Any) -> BatchMessage:

@@ -387,20 +387,6 @@ def test_what_is_due_and_was_trimmed_is_forgotten() -> None:
     assert world.clients[1].positions == [at(0), at(1), at(0, 1), at(0, 1), at(1, 1)]
 
 
-def test_what_is_due_of_a_ledger_that_is_gone_is_forgotten() -> None:
-    world = shared(1, permits=4)
-    world.publish(1, 1)
-    world.roll()
-    world.publish(1, 1)
-    world.settle()
-    world.redeliver(1)
-    world.grant(1, 10)
-    world.due = {each for each in world.due if each.ledger_id > at(0).ledger_id}
-    world.fail(gone=at(0).ledger_id)
-    world.settle()
-    assert world.clients[1].positions[4:] == [at(0, 1), at(1, 1)]
-
-
 def test_consumers_are_notified_once_of_the_end() -> None:
     world = shared(2)
     world.publish(1)

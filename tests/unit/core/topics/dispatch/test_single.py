@@ -249,17 +249,6 @@ def test_a_read_that_finds_nothing_is_repeated_after_a_pause() -> None:
     assert world.clients[1].entry_ids == [0]
 
 
-def test_delivery_continues_behind_a_ledger_that_is_gone() -> None:
-    world = exclusive()
-    world.publish(1, 1)
-    world.roll()
-    world.publish(1)
-    world.grant(1, 10)
-    world.fail(gone=at(0).ledger_id)
-    world.settle()
-    assert world.clients[1].positions == [at(0, 1)]
-
-
 def test_an_answer_that_nobody_waits_for_changes_nothing() -> None:
     world = exclusive()
     world.publish(1)

@@ -311,11 +311,11 @@ class World:
         self.step(EntriesRead(request.request_id, entries))
         return True
 
-    def fail(self, gone: int | None = None) -> bool:
+    def fail(self) -> bool:
         """Let the oldest read fail."""
         if not self.reads:
             return False
-        self.step(ReadFailed(self.reads.popleft().request_id, gone))
+        self.step(ReadFailed(self.reads.popleft().request_id))
         return True
 
     def fire(self) -> bool:

@@ -113,7 +113,12 @@ def test_rule_70_a_run_that_another_one_has_followed_names_nothing() -> None:
     slow = written((0, 2), entry_bytes=1)
     owner.step(OffloadBegun(LATER_JOB))
     owner.step(slow)
+    orders = owner.machine.orders
+    assert (orders.taken, orders.settled) == (3, 1), "the change of the later run is under way"
     assert kinds(owner) == [CasList]
+    assert (orders.taken, orders.settled) == (3, 3), "what came after it was none, and is settled with it"
+    owner.step(OffloadBegun(LATER_JOB))
+    assert (orders.taken, orders.settled) == (4, 4), "none at once"
     assert world.ledger_list.ledgers[0].offload is None
     with pytest.raises(PlanOutdatedError, match="another run has begun to offload the topic"):
         check_files(world.ledger_list, slow)
