@@ -159,6 +159,14 @@ def test_the_driver_is_told_what_to_do_and_whom_to_ask() -> None:
     }
 
 
+def test_a_retention_searches_the_places_that_no_topic_names_any_more() -> None:
+    places = ["s3://old/daybook?region=eu-west-1", "file:///mnt/$(HOME)"]
+    found = applied(plan(world({"retention": {**NIGHTLY, "filesBelow": places}, "audit": NIGHTLY})))
+    words = driver_of(found["bk-retention"])["containers"][0]["args"]
+    assert words[-6:-2] == ["--files-below", places[0], "--files-below", "file:///mnt/$$(HOME)"]
+    assert "--files-below" not in driver_of(found["bk-audit"])["containers"][0]["args"]
+
+
 def driver_of(cron_job: Manifest) -> dict[str, Any]:
     found: dict[str, Any] = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     return found
