@@ -11,7 +11,7 @@ from daybook_operator.plan.effects import Apply, Manifest
 from daybook_operator.plan.jobs import plan, schedules
 from daybook_operator.plan.jobs.plan import JobsPlan
 from daybook_operator.plan.spec_part import parse_spec
-from daybook_operator.plan.topic.spec import TopicSpec
+from daybook_operator.plan.topic.spec import TopicSpec, timings_of
 
 from tests.model.mutants.registry import around, instead_of, mutant
 
@@ -50,7 +50,7 @@ def topics_of_all_time_zones_share_a_cron_job(
 def every_schedule_is_of_utc(cron_job: CronJob, *args: Any, **named: Any) -> Manifest:
     """Runs begin at another hour than people ask for."""
     made = cron_job(*args, **named)
-    return made | {"spec": {**made["spec"], "timeZone": "Etc/UTC"}}
+    return {**made, "spec": {**made["spec"], "timeZone": "Etc/UTC"}}
 
 
 @by_test(74, f"{TESTS}_topics_that_are_suspended_paused_or_gone_name_none")
@@ -62,7 +62,6 @@ def topics_that_are_left_alone_name_a_schedule(monkeypatch: pytest.MonkeyPatch) 
 @by_test(74, f"{TESTS}_topics_that_are_suspended_paused_or_gone_name_none")
 def suspended_topics_name_a_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drivers start for Topics whose jobs a person suspended."""
-    timings_of = schedules.timings_of
 
     def awake(topic: Manifest) -> Any:
         spec = {
@@ -79,7 +78,7 @@ def suspended_topics_name_a_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
 def runs_overlap(cron_job: CronJob, *args: Any, **named: Any) -> Manifest:
     """A run that takes longer than its schedule has the next one beside it, which does the same work."""
     made = cron_job(*args, **named)
-    return made | {"spec": {**made["spec"], "concurrencyPolicy": "Allow"}}
+    return {**made, "spec": {**made["spec"], "concurrencyPolicy": "Allow"}}
 
 
 @by_test(74, f"{TESTS}_a_job_that_is_to_rest_stays_and_is_suspended")
