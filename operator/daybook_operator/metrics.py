@@ -1,5 +1,6 @@
 """The operator's own metrics, and those of the auditors that it runs, each with its cluster as a label."""
 
+from collections import Counter as Numbers
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -60,9 +61,18 @@ class OperatorMetrics:
             "pool",
             "condition",
         )
+        self.topic_conditions = self._gauge(
+            "topic_conditions",
+            "Topics whose condition has this status, as the last reconcile of each has it; absent for none. A pool is NAMESPACE/NAME.",
+            "pool",
+            "condition",
+            "status",
+        )
         self._of_clusters = (self.recovery_jobs, self.under_replicated, self.unrecoverable)
         self._clusters: set[str] = set()
         self._conditions: dict[str, set[str]] = {}
+        self._topics: dict[str, frozenset[tuple[str, str, str]]] = {}
+        self._numbers: Numbers[tuple[str, str, str]] = Numbers()
 
     def repair_of(self, cluster: str, *, under_replicated: int, unrecoverable: int, jobs: int) -> None:
         """The state of the repair of a cluster."""
@@ -87,6 +97,24 @@ class OperatorMetrics:
             self.pool_condition.labels(pool, condition).set(is_true)
         if known:
             self._conditions[pool] = set(known)
+
+    def topic_conditions_of(self, topic: str, pool: str, conditions: Iterable[Mapping[str, Any]]) -> None:
+        """The conditions that the status of a Topic has now; none: the Topic is gone, and counts no more.
+
+        There may be thousands of Topics, so no series is about one of them.
+        """
+        before = self._topics.pop(topic, frozenset())
+        now = frozenset((pool, each["type"], each["status"]) for each in conditions)
+        if now:
+            self._topics[topic] = now
+        self._numbers.update(now - before)
+        self._numbers.subtract(before - now)
+        for labels in now ^ before:
+            if self._numbers[labels]:
+                self.topic_conditions.labels(*labels).set(self._numbers[labels])
+            else:
+                del self._numbers[labels]
+                self.topic_conditions.remove(*labels)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"daybook_operator_{name}", text, labels, registry=self.registry)

@@ -30,6 +30,12 @@ class PoolJobSpec(SpecPart):
     suspend: bool = False
 
 
+class RetentionSpec(PoolJobSpec):
+    """The retention of a pool. `files_below`: places of which no topic is left that names them."""
+
+    files_below: tuple[str, ...] = ()
+
+
 class SparkPodSpec(SpecPart):
     """What a pod of Spark gets."""
 
@@ -84,7 +90,7 @@ class JobsSpec(SpecPart):
 
     image: str | None = None
     suspend: bool = False
-    retention: PoolJobSpec | None = None
+    retention: RetentionSpec | None = None
     audit: PoolJobSpec | None = None
     driver: DriverSpec = DriverSpec()
     executors: ExecutorsSpec = ExecutorsSpec()

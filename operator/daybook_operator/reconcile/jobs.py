@@ -123,7 +123,7 @@ def _end_of(job: Object) -> Mapping[str, Any]:
 
 
 def _by_cron_job(jobs: Sequence[Object]) -> dict[str, list[Object]]:
-    """Jobs by the CronJob that made them; those that a person made by hand are of none."""
+    """Jobs by the CronJob that owns them: `kubectl create job --from` makes a run of it, too; a Job without an owner is of none."""
     found: dict[str, list[Object]] = {}
     for job in jobs:
         for owner in job["metadata"].get("ownerReferences") or ():

@@ -10,7 +10,8 @@ from daybook.metadata.policies import PolicyManager
 from daybook.metadata.topics import TopicManager
 from daybook_operator.clusters.link import ClusterLink
 from daybook_operator.kube.queue import TOPIC, Key
-from daybook_operator.plan.effects import Manifest
+from daybook_operator.plan.decision import Decision
+from daybook_operator.plan.effects import Manifest, SetStatus
 from daybook_operator.plan.finalizers import FinalizerRules
 from daybook_operator.plan.spec_part import parse_spec
 from daybook_operator.plan.topic.observed import ObservedTopic, TopicInCluster, TopicNode, name_of
@@ -36,14 +37,26 @@ class TopicReconciler:
         """
         listed = self._services.inventory.take_listed(key)
         if listed is not None:
-            decision = decide(await self._observe(key, listed), self._services.now_ms())
+            decision = self._decide(await self._observe(key, listed), self._services.now_ms())
             if not decision.effects:
                 return decision.requeue_after_s
         manifest = await self._services.kube.find("Topic", key.namespace, key.name)
         if manifest is None:
             self._services.inventory.remove(key)
+            self._services.metrics.topic_conditions_of(f"{key.namespace}/{key.name}", "", ())
             return None
-        return await carry_out(self._services, await self._observe(key, manifest), decide)
+        return await carry_out(self._services, await self._observe(key, manifest), self._decide)
+
+    def _decide(self, observed: ObservedTopic, now_ms: int) -> Decision:
+        """The plan; the metrics have its conditions, because no event about the status that it writes causes a reconcile."""
+        decision = decide(observed, now_ms)
+        planned = (effect.status for effect in decision.effects if isinstance(effect, SetStatus))
+        status = next(planned, observed.status)
+        namespace, name = observed.ref.namespace, observed.ref.name
+        self._services.metrics.topic_conditions_of(
+            f"{namespace}/{name}", f"{namespace}/{observed.pool_name}", status.get("conditions") or ()
+        )
+        return decision
 
     async def _observe(self, key: Key, manifest: Manifest) -> ObservedTopic:
         services = self._services

@@ -34,7 +34,6 @@ from daybook_spark.compact.places import ROWS, places_that_stay
 from daybook_spark.compact.plan import JobPlan, plan_topic
 from daybook_spark.compact.writing import WRITTEN, PartWriter, Written
 from daybook_spark.options import PARTITION_BYTES, Where
-from daybook_spark.progress import OnProgress, tasks_progress
 from daybook_spark.write.job import Job, delete_ledgers, ledgers_of
 
 T = TypeVar("T")
@@ -92,8 +91,6 @@ def compact_topic(
     admin: BrokerAdmin | None,
     name: TopicName,
     settings: CompactionSettings | None = None,
-    *,
-    on_progress: OnProgress = lambda _done, _total: None,
 ) -> Compacted | None:
     """Compact a topic up to its last message; None if nothing came since the last compaction.
 
@@ -110,39 +107,34 @@ def compact_topic(
     if plan is None:
         return None
     job = Job(uuid.uuid4().hex, "", plan.first_id)
-    with tasks_progress(spark, on_progress):
-        rows = _read(spark, where, plan).persist(StorageLevel.DISK_ONLY)
+    rows = _read(spark, where, plan).persist(StorageLevel.DISK_ONLY)
+    try:
+        keyed, chunks, keyless = rows.agg(f.sum("messages"), f.count("chunk"), _keyless_parts()).collect()[0]
+        places = places_that_stay(rows, keeps_keyless=plan.keeps_keyless, has_chunks=chunks > 0)
+        if asked.dry_run or admin is None:
+            kept = places.distinct().count()
+            return Compacted(plan.entries, plan.size_bytes, keyed or 0, kept)
+        writer = PartWriter(
+            where,
+            str(name),
+            job.job_id,
+            plan.quorum,
+            plan.pool,
+            plan.keeps_keyless,
+            frozenset(keyless),
+        )
         try:
-            keyed, chunks, keyless = rows.agg(
-                f.sum("messages"), f.count("chunk"), _keyless_parts()
-            ).collect()[0]
-            places = places_that_stay(rows, keeps_keyless=plan.keeps_keyless, has_chunks=chunks > 0)
-            if asked.dry_run or admin is None:
-                kept = places.distinct().count()
-                return Compacted(plan.entries, plan.size_bytes, keyed or 0, kept)
-            writer = PartWriter(
-                where,
-                str(name),
-                job.job_id,
-                plan.quorum,
-                plan.pool,
-                plan.keeps_keyless,
-                frozenset(keyless),
-            )
-            try:
-                written = _write(spark, places, plan, writer)
-            except BaseException:
-                _connected(where, lambda client: _delete_all(client, job))
-                raise
-            try:
-                _commit(admin, plan, job, written)
-            except (
-                AdminError
-            ):  # after any other error, an interrupt too, the owner may have named the ledgers
-                _connected(where, lambda client: _delete_all(client, job))
-                raise
-        finally:
-            rows.unpersist()
+            written = _write(spark, places, plan, writer)
+        except BaseException:
+            _connected(where, lambda client: _delete_all(client, job))
+            raise
+        try:
+            _commit(admin, plan, job, written)
+        except AdminError:  # after any other error, an interrupt too, the owner may have named the ledgers
+            _connected(where, lambda client: _delete_all(client, job))
+            raise
+    finally:
+        rows.unpersist()
     named = [each.compacted for each in written if each.entries]
     _connected(where, lambda client: _delete_all(client, job, {each.ledger_id for each in named}))
     return Compacted(

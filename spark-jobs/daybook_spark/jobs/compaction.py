@@ -1,9 +1,11 @@
-"""The job that compacts topics: one after the other, each by all tasks of Spark (`daybook_spark.compact`).
+"""The job that compacts topics: some at a time, each by tasks of its own (`daybook_spark.compact`).
 
-A dry run asks no owner, and changes nothing.
+A compaction is several stages, some of few tasks, between which the driver asks ZooKeeper and the owner. Topics fill each other's gaps in
+Spark's slots, so that a topic of many partitions takes little longer than its largest one. A dry run asks no owner, and changes nothing.
 """
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
@@ -15,12 +17,14 @@ from daybook.core.topics.name import TopicName
 from daybook_spark.access import open_client
 from daybook_spark.brokers import admin_of
 from daybook_spark.compact.job import CompactionSettings, compact_topic
-from daybook_spark.jobs.result import Done, JobSummary, attempt, leave_results, summary_of
+from daybook_spark.jobs.result import Done, JobSummary, TopicResult, attempt, leave_results, summary_of
 from daybook_spark.jobs.topics import topics_of
 from daybook_spark.options import Where
-from daybook_spark.progress import OnProgress
+from daybook_spark.progress import OnProgress, tasks_progress
 
 JOB: Final = "compaction"
+TOPICS_AT_ONCE: Final = 4
+"""Each has a session with ZooKeeper, and the rows of its keys on the executors' disks."""
 
 
 def run_compaction(
@@ -35,7 +39,7 @@ def run_compaction(
     names, admin = asyncio.run(_begin(where, selection, settings))
 
     def compact(name: TopicName) -> Done:
-        done = compact_topic(spark, where, admin, name, settings, on_progress=on_progress)
+        done = compact_topic(spark, where, admin, name, settings)
         if done is None:
             return Done("nothing came since the last compaction")
         if settings.dry_run:
@@ -44,7 +48,11 @@ def run_compaction(
             )
         return Done(f"{done.entries_written} of {done.entries_read} entries stay", done.figures())
 
-    summary = summary_of(JOB, [attempt(str(name), JOB, partial(compact, name)) for name in names])
+    def result(name: TopicName) -> TopicResult:
+        return attempt(str(name), JOB, partial(compact, name))
+
+    with tasks_progress(spark, on_progress), ThreadPoolExecutor(TOPICS_AT_ONCE) as topics:
+        summary = summary_of(JOB, topics.map(result, names))
     if not settings.dry_run:
         asyncio.run(leave_results(where, summary))
     return summary

@@ -174,6 +174,8 @@ def test_a_failure_and_a_refusal_are_told_where_people_look(site: Site, operator
         "the topic says why its job does not run",
     )
     assert "Mars/Base" in site.condition("Topic", "lost", "JobsHealthy")[1]
+    failing = f'daybook_operator_topic_conditions{{condition="JobsHealthy",pool="{site.namespace}/bk",status="False"}}'
+    until(lambda: operator.metric(failing) == 1, operator, "an alert sees how many Topics say so")
 
     series = f'daybook_operator_pool_condition{{condition="%s",pool="{site.namespace}/bk"}}'
     until(lambda: operator.metric(series % "RetentionHealthy") == 1, operator, "no alert has a reason yet")
@@ -194,6 +196,10 @@ def test_a_failure_and_a_refusal_are_told_where_people_look(site: Site, operator
     assert "no broker answers: start one" in site.condition("Topic", "fails", "JobsHealthy")[1]
     (shown,) = site.resources.get("Topic", "fails")["status"]["jobs"]
     assert (shown["name"], shown["succeeded"]) == ("compaction", False)
+    until(lambda: operator.metric(failing) == 2, operator, "both Topics count")
+    for name in ("fails", "lost"):
+        site.resources.delete("Topic", name)
+    until(lambda: operator.metric(failing) == 0, operator, "and neither does once it is gone")
 
 
 def test_an_operator_that_dies_before_any_effect_makes_all_of_them(site: Site) -> None:

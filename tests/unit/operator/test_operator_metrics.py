@@ -47,3 +47,32 @@ def test_the_conditions_of_a_pool_are_said_while_they_are_known() -> None:
     assert said() == other | {("data/bk", "RetentionHealthy"): 1, ("data/bk", "Ready"): 1}
     have("data/bk")
     assert said() == other, "and of a pool that is gone nothing more"
+
+
+def test_topics_are_counted_by_their_conditions_and_none_has_a_series_of_its_own() -> None:
+    """There may be thousands; one that is gone, or in another pool now, would keep an alert firing."""
+    metrics = OperatorMetrics()
+
+    def said() -> dict[tuple[str, ...], float]:
+        return {
+            tuple(sample.labels[name] for name in ("pool", "condition", "status")): sample.value
+            for sample in next(iter(metrics.topic_conditions.collect())).samples
+        }
+
+    def have(topic: str, pool: str, **words: str) -> None:
+        found = [{"type": type_, "status": word} for type_, word in words.items()]
+        metrics.topic_conditions_of(topic, pool, found)
+
+    for number in range(3):
+        have(f"data/{number}", "data/bk", JobsHealthy="False", Ready="True")
+    have("data/0", "data/bk", JobsHealthy="False", Ready="True")
+    failing, ready = ("data/bk", "JobsHealthy", "False"), ("data/bk", "Ready", "True")
+    assert said() == {failing: 3, ready: 3}
+    have("data/0", "data/bk", JobsHealthy="True", Ready="True")
+    have("data/1", "data/other", JobsHealthy="False", Ready="Unknown")
+    good = ("data/bk", "JobsHealthy", "True")
+    elsewhere = {("data/other", "JobsHealthy", "False"): 1, ("data/other", "Ready", "Unknown"): 1}
+    assert said() == elsewhere | {failing: 1, good: 1, ready: 2}
+    for number in range(3):
+        have(f"data/{number}", "")
+    assert said() == {}

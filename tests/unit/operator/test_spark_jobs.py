@@ -68,19 +68,39 @@ def carried_out(seen: ObservedJobs, effects: tuple[Effect, ...]) -> ObservedJobs
 # Which there are
 
 
-def test_a_pool_has_one_cron_job_for_each_job_of_its_own() -> None:
+def test_rule_74_a_pool_has_one_cron_job_for_each_job_of_its_own() -> None:
     found = applied(
         plan(world({"retention": NIGHTLY, "audit": {"schedule": "@weekly", "timeZone": "Europe/Berlin"}}))
     )
     assert found.keys() == {"bk-retention", "bk-audit"}
     audit = found["bk-audit"]["spec"]
     assert (audit["schedule"], audit["timeZone"], audit["suspend"]) == ("@weekly", "Europe/Berlin", False)
-    assert audit["concurrencyPolicy"] == "Forbid"
     assert (audit["successfulJobsHistoryLimit"], audit["failedJobsHistoryLimit"]) == (1, 3)
     assert plan(world()) == JobsPlan()
 
 
-def test_topics_of_one_schedule_and_time_zone_share_a_cron_job() -> None:
+def test_rule_74_a_cron_job_runs_at_the_time_of_its_time_zone() -> None:
+    """Two Topics whose timings differ in the time zone alone, and a job of the pool in a third one."""
+    found = applied(
+        plan(
+            world(
+                {"audit": {"schedule": "@weekly", "timeZone": "Asia/Tokyo"}},
+                compacted("a"),
+                compacted("b", timeZone="Europe/Berlin"),
+            )
+        )
+    )
+    times = sorted((each["spec"]["schedule"], each["spec"]["timeZone"]) for each in found.values())
+    assert times == [("0 3 * * *", "Etc/UTC"), ("0 3 * * *", "Europe/Berlin"), ("@weekly", "Asia/Tokyo")]
+
+
+def test_rule_74_no_two_runs_of_a_cron_job_are_at_work_at_once() -> None:
+    offload = topic("b", offload={"schedule": "@daily", "to": "s3://b"})
+    found = applied(plan(world({"retention": NIGHTLY, "audit": NIGHTLY}, compacted("a"), offload)))
+    assert [each["spec"]["concurrencyPolicy"] for each in found.values()] == ["Forbid"] * 4
+
+
+def test_rule_74_topics_of_one_schedule_and_time_zone_share_a_cron_job() -> None:
     offload = {"schedule": "0 3 * * *", "to": "s3://b"}
     found = applied(
         plan(
@@ -101,7 +121,7 @@ def test_topics_of_one_schedule_and_time_zone_share_a_cron_job() -> None:
     }
 
 
-def test_topics_that_are_suspended_paused_or_gone_name_none() -> None:
+def test_rule_74_topics_that_are_suspended_paused_or_gone_name_none() -> None:
     left_out = [
         compacted("a", suspend=True),
         compacted("b")
@@ -117,11 +137,13 @@ def test_topics_that_are_suspended_paused_or_gone_name_none() -> None:
     ("jobs", "spec"),
     [({"suspend": True}, {}), ({}, {"hibernate": True}), ({"retention": {**NIGHTLY, "suspend": True}}, {})],
 )
-def test_a_job_that_is_to_rest_stays_and_is_suspended(
+def test_rule_74_a_job_that_is_to_rest_stays_and_is_suspended(
     jobs: Mapping[str, Any], spec: Mapping[str, Any]
 ) -> None:
-    found = applied(plan(world({"retention": NIGHTLY, **jobs}, **spec)))
-    assert found["bk-retention"]["spec"]["suspend"] is True
+    found = applied(plan(world({"retention": NIGHTLY, **jobs}, compacted("a"), **spec)))
+    assert found.pop("bk-retention")["spec"]["suspend"] is True
+    (of_topics,) = found.values()
+    assert of_topics["spec"]["suspend"] is ("retention" not in jobs), "a job of its own rests alone"
 
 
 def test_names_are_as_short_as_cron_jobs_need_and_tell_pools_apart() -> None:
@@ -157,6 +179,14 @@ def test_the_driver_is_told_what_to_do_and_whom_to_ask() -> None:
             *words,
         ],
     }
+
+
+def test_a_retention_searches_the_places_that_no_topic_names_any_more() -> None:
+    places = ["s3://old/daybook?region=eu-west-1", "file:///mnt/$(HOME)"]
+    found = applied(plan(world({"retention": {**NIGHTLY, "filesBelow": places}, "audit": NIGHTLY})))
+    words = driver_of(found["bk-retention"])["containers"][0]["args"]
+    assert words[-6:-2] == ["--files-below", places[0], "--files-below", "file:///mnt/$$(HOME)"]
+    assert "--files-below" not in driver_of(found["bk-audit"])["containers"][0]["args"]
 
 
 def driver_of(cron_job: Manifest) -> dict[str, Any]:
@@ -293,14 +323,14 @@ def test_two_reconciles_are_one_and_one_that_was_interrupted_is_made_up_for(
     assert sorted(each["metadata"]["name"] for each in changed.cron_jobs) == sorted(applied(plan(fresh)))
 
 
-def test_what_nothing_names_any_more_is_removed() -> None:
+def test_rule_74_what_nothing_names_any_more_is_removed() -> None:
     seen = world({"retention": NIGHTLY}, compacted("a"))
     there = carried_out(seen, plan(seen).effects)
     (name,) = {each["metadata"]["name"] for each in there.cron_jobs} - {"bk-retention"}
     assert removed(plan(replace(world({"retention": NIGHTLY}), cron_jobs=there.cron_jobs))) == [name]
 
 
-def test_a_cron_job_of_somebody_else_is_left_alone() -> None:
+def test_rule_74_a_cron_job_of_somebody_else_is_left_alone() -> None:
     seen = world({"retention": NIGHTLY, "audit": NIGHTLY})
     foreign = {
         "apiVersion": "batch/v1",

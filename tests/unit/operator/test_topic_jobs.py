@@ -189,3 +189,12 @@ def test_a_cron_job_that_is_refused_is_told_to_the_topics_that_name_it() -> None
     )
     assert (said["status"], said["reason"]) == ("False", "DoesNotRun")
     assert "unknown time zone. Correct spec.compaction" in said["message"]
+
+
+def test_a_topic_that_is_only_watched_now_has_no_failed_job_any_more() -> None:
+    """Else the alert of it would never end."""
+    failed = with_results(created(**NIGHTLY), FAILED)
+    said = status(decide(failed, NOW_MS))
+    watched = replace(failed, manifest=manifest(**NIGHTLY, managed=False) | {"status": said})
+    found = condition(decide(watched, NOW_MS), "JobsHealthy")
+    assert (found["status"], found["reason"]) == ("True", "NoJobs")

@@ -140,6 +140,8 @@ def _command(pool: Manifest, wanted: Scheduled) -> list[str]:
     command += ["--pool", pool_in_cluster(meta["namespace"], meta["name"])]
     if wanted.job in _OF_TOPICS:
         command += ["--schedule", wanted.timing]
+    for place in wanted.places:
+        command += ["--files-below", place.replace("$", "$$")]  # kubelets fill in what is in `$(…)`
     return [*command, "--termination-log", TERMINATION_LOG]
 
 

@@ -7,7 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from daybook_operator.plan.effects import Manifest
-from daybook_operator.plan.spark_jobs import JobName, JobsSpec, PoolJobSpec, cron_job_of_topics
+from daybook_operator.plan.spark_jobs import (
+    JobName,
+    JobsSpec,
+    PoolJobSpec,
+    RetentionSpec,
+    cron_job_of_topics,
+)
 from daybook_operator.plan.topic.spec import timings_of
 
 
@@ -20,6 +26,8 @@ class Scheduled:
     schedule: str
     time_zone: str
     suspend: bool = False
+    places: tuple[str, ...] = ()
+    """Where a retention is to find files of deleted topics, beside the places that topics name."""
 
     @property
     def timing(self) -> str:
@@ -33,7 +41,7 @@ def scheduled(
     """The CronJobs of the pool of this name, in order of their names; `topics` are the Topics that it stores."""
     rests = jobs.suspend or hibernates
     found = {
-        Scheduled(f"{pool}-{name}", name, own.schedule, own.time_zone, rests or own.suspend)
+        Scheduled(f"{pool}-{name}", name, own.schedule, own.time_zone, rests or own.suspend, _places(own))
         for name, own in _own(jobs)
     }
     for manifest in topics:
@@ -49,3 +57,7 @@ def _own(jobs: JobsSpec) -> Iterable[tuple[JobName, PoolJobSpec]]:
         yield "retention", jobs.retention
     if jobs.audit is not None:
         yield "audit", jobs.audit
+
+
+def _places(own: PoolJobSpec) -> tuple[str, ...]:
+    return own.files_below if isinstance(own, RetentionSpec) else ()

@@ -150,7 +150,13 @@ def _watch(observed: ObservedTopic, now_ms: int) -> Decision:
         observed,
         (),
         mirror(observed, now_ms),
-        [ready(observed), conflict(), backlog_healthy(observed), pool_draining(observed)],
+        [
+            ready(observed),
+            conflict(),
+            backlog_healthy(observed),
+            jobs_healthy(observed),
+            pool_draining(observed),
+        ],
         now_ms,
     )
 
