@@ -1,7 +1,8 @@
 """How a writer continues when bookies fail: with another ensemble from LAC + 1 on, or, for want of a spare, without them.
 
-A change is a compare-and-set that names the new fragment. It is made at once if an entry waits for the failed bookie, and
-otherwise with the next append. Until it is decided nothing is acknowledged, and a new bookie is sent nothing (rule 15,
+A change is a compare-and-set that names the new fragment. It is made at once if an entry waits for the failed bookie, or if the bookie
+has not answered for acknowledged entries of the last fragment: repair copies them once that fragment has an end, and an idle writer may never
+append again (rule 31, rule 45). Otherwise it is made with the next append. Until it is decided nothing is acknowledged, and a new bookie is sent nothing (rule 15,
 rule 16); then the new bookie gets all that is not acknowledged. Without a spare the failed bookie stays in the ensemble; when it
 answers again, a new fragment with the same bookies begins (rule 45). While ZooKeeper is unavailable there is never a spare
 (rule 46). The first change that is possible and exceeds the limit ends the handle (rule 21).
@@ -79,8 +80,9 @@ class Ensemble:
 
     # What becomes of a member.
 
-    def failed(self, member: Member) -> bool:
-        """`member` failed; whether the ensemble may have to change for it."""
+    def failed(self, member: Member, batch: Batch | None = None) -> bool:
+        """`member` failed, at the frame of `batch` if that is not None; whether the ensemble may have to change for it."""
+        self._window.note_owed(member, batch)
         self._window.forget_sends(member)
         if member.state is MemberState.LIVE:
             self._window.set_state(member, MemberState.FAILED)
@@ -174,12 +176,18 @@ class Ensemble:
         return None
 
     def _is_needed(self, member: Member) -> bool:
-        """Whether an entry waits for `member`; if not, its replacement waits for the next append."""
-        return bool(self._queue) or any(
-            batch.frames[member.position] is not None
-            and not batch.acked & member.bit
-            and not is_ack_quorum(self._state.quorum, batch.acked, batch.first, batch.last)
-            for batch in self._window.uncompleted.values()
+        """Whether `member` lacks an entry, or will lack one; if not, its replacement waits for the next append.
+
+        An acknowledged entry that it lacks counts in the last fragment alone: repair copies those of earlier ones (rule 31).
+        """
+        owes_acknowledged = member.last_owed >= self._state.metadata.last_fragment.first_entry
+        return (
+            owes_acknowledged
+            or bool(self._queue)
+            or any(
+                batch.frames[member.position] is not None and not batch.acked & member.bit
+                for batch in self._window.uncompleted.values()
+            )
         )
 
     def _replacements(self, members: Sequence[Member]) -> tuple[BookieId, ...]:
