@@ -82,9 +82,11 @@ class Ensemble:
 
     def failed(self, member: Member, batch: Batch | None = None) -> bool:
         """`member` failed, at the frame of `batch` if that is not None; whether the ensemble may have to change for it."""
-        self._window.note_owed(member, batch)
+        is_live = member.state is MemberState.LIVE
+        if is_live:
+            self._window.note_owed(member, batch)
         self._window.forget_sends(member)
-        if member.state is MemberState.LIVE:
+        if is_live:
             self._window.set_state(member, MemberState.FAILED)
             self._avoid(member.bookie)
             return True
