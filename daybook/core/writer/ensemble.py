@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from daybook.core.effects import Degraded, EnsembleChanged, Quarantined
 from daybook.core.errors import DaybookError
-from daybook.core.ids import BookieId
+from daybook.core.ids import NO_ENTRY, BookieId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.ledger.transitions import check_transition
 from daybook.core.placement.policy import BookieInfo
@@ -303,6 +303,7 @@ class Ensemble:
             if bookie != member.bookie or is_back:
                 assert starts_here, "an ensemble changes at LAC + 1"
                 window.seat(member.position, bookie, state.out)
+                self._publish_to(bookie)
         assert window.bookies == fragment.bookies
         if fragment != old:
             self.changes += 1
@@ -310,6 +311,13 @@ class Ensemble:
         if self._can_ack:
             self._stuck_since_ms = None
         self._report_missing()
+
+    def _publish_to(self, bookie: BookieId) -> None:
+        """Send a new `bookie` the LAC where nothing else will: no entry is under way, and the others have it already (rule 48)."""
+        state = self._state
+        is_published = state.last_add_confirmed != NO_ENTRY and state.unpublished_since_ms is None
+        if is_published and not self._window.uncompleted:
+            self._window.publish_lac_again(state, bookie)
 
 
 def _is_writable(bookies: Mapping[BookieId, BookieInfo], bookie: BookieId) -> bool:

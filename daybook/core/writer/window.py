@@ -270,7 +270,7 @@ class BatchWindow:
         state.unpublished_since_ms = None
 
     def publish_lac_again(self, state: WriterState, bookie: BookieId) -> None:
-        """What was published to `bookie` may have vanished (rule 48)."""
+        """What was published to `bookie` may have vanished, or was published before the ensemble had it (rule 48)."""
         member = self.by_bookie.get(bookie)
         if member is not None and member.state is MemberState.LIVE:
             state.out.append(PublishLac((bookie,), state.lac_row()))

@@ -344,6 +344,12 @@ def an_idle_writer_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BatchWindow, "publish_lac", lambda *_: None)
 
 
+@mutant(48, f"{_LATE}test_rule_48_a_bookie_that_is_named_while_nothing_is_written_learns_the_lac")
+def a_bookie_named_in_silence_learns_no_lac(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ensemble changes while nothing is written, and its new bookie waits for the next append to learn the LAC."""
+    monkeypatch.setattr(Ensemble, "_publish_to", lambda *_: None)
+
+
 @mutant(
     48,
     "tests/unit/core/test_lac_rows.py::test_rule_48_a_row_is_lost_with_its_stream_unless_something_synced_came_after_it",

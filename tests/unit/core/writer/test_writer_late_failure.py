@@ -52,6 +52,25 @@ def test_rule_45_an_idle_ledger_ends_the_fragment_in_which_a_bookie_lacks_what_i
     assert world.lac == 1
 
 
+def test_rule_48_a_bookie_that_is_named_while_nothing_is_written_learns_the_lac() -> None:
+    """No frame carries it there, and the bookies that had it may be replaced one after the other."""
+    world = written(spares="d")
+    world.tick(100)
+    assert [bookie for bookie, _ in world.published] == ["a", "b", "c"]
+    world.down("c")
+    world.cas()
+    assert [(bookie, row.last_add_confirmed) for bookie, row in world.published[3:]] == [("d", 0)]
+
+
+def test_rule_48_a_lac_that_is_due_is_not_published_twice_to_a_new_bookie() -> None:
+    world = written(spares="d")
+    world.down("c")
+    world.cas()
+    assert world.published == []
+    world.tick(100)
+    assert [bookie for bookie, _ in world.published] == ["a", "b", "d"]
+
+
 def test_rule_45_an_idle_ledger_changes_nothing_for_a_bookie_that_lacks_nothing() -> None:
     world = written()
     world.ack("c")
