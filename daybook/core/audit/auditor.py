@@ -10,8 +10,8 @@ It decides and remembers; its owner reads, lists and stores. Cycles go through a
     report = auditor.report()
 
 The owner observes all the time, so that a bookie that returns during a cycle is no longer lost for the rest of it
-(rule 33). Between full cycles only what is new is compared: ledgers that were closed or changed since, and those with a
-task, because a task is removed only after an examination of everything that it could be about.
+(rule 33). Between full cycles only what is new is compared: ledgers that were closed or changed since, also open ones whose
+ensemble has changed (rule 47), and those with a task, because a task is removed only after an examination of everything that it could be about.
 """
 
 from collections.abc import Iterable, Mapping

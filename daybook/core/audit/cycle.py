@@ -14,7 +14,8 @@ class CycleScope:
 
     A `full` cycle compares what bookies list with everything that they owe (rule 47). A quick one knows lost bookies,
     limbo and placement from metadata and from `limbo`, and lists the entries only of ledgers `with_task` and, if it
-    `compares_new`, of those that were closed or changed since they were last compared. Repair is `enabled` unless it is
+    `compares_new`, of those that were closed or changed since they were last compared; of open ones, of those whose ensemble
+    has changed. Repair is `enabled` unless it is
     switched off for the cluster: then nothing is marked.
     """
 

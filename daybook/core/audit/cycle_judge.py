@@ -1,7 +1,8 @@
 """Judges the ledgers of one cycle after another: by who is registered or lost now, and by what earlier cycles observed.
 
 The auditor brings it up to date; the examinations ask it. It remembers how long open fragments have been in need
-(rule 31), and at which version a closed ledger was found sound, so that a quick cycle compares only what is new.
+(rule 31), and at which version a ledger was found sound, so that a quick cycle compares only what is new: closed ledgers, and open
+ones whose ensemble has changed.
 """
 
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ class CycleJudge:
         self._judge = LedgerJudge(placement, rng)
         self._grace = GracePeriods(open_grace_ms)
         self._compared: dict[LedgerId, int] = {}
-        """The version at which a closed ledger was compared with its listings and found sound."""
+        """The version at which a ledger was compared with its listings and found sound."""
 
     def begin(self, scope: CycleScope, *, has_newcomers: bool) -> None:
         """Begin a cycle."""
@@ -43,9 +44,9 @@ class CycleJudge:
         if scope.full:
             self._compared.clear()
 
-    def was_compared(self, metadata: LedgerMetadata, version: int) -> bool:
-        """Whether the ledger was found sound at this version, since the last full cycle began."""
-        return self._compared.get(metadata.ledger_id) == version
+    def is_new(self, metadata: LedgerMetadata, version: int) -> bool:
+        """Whether repair may have to copy something, and the ledger was not found sound at this version since the last full cycle began."""
+        return _has_fragment_with_end(metadata) and self._compared.get(metadata.ledger_id) != version
 
     def skip(self, ledger_id: LedgerId, *, deleted: bool) -> None:
         """The ledger is deleted, or could not be read: then nothing is said of it, and nothing is fully replicated."""
@@ -69,6 +70,11 @@ class CycleJudge:
             audit = self._judge.audit(metadata, findings, grace_is_over=True)
         self.bookies.expect(metadata.bookies())
         self.found.audits[ledger_id] = metadata, audit
-        if audit.gap_checked and not audit.problems and metadata.is_closed:
+        if audit.gap_checked and not audit.problems and _has_fragment_with_end(metadata):
             self._compared[ledger_id] = version
         return audit
+
+
+def _has_fragment_with_end(metadata: LedgerMetadata) -> bool:
+    """Whether the ledger is closed, or changed its ensemble: perhaps because a bookie failed that lacks acknowledged entries."""
+    return metadata.fragment_end(0) is not None

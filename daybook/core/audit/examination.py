@@ -131,7 +131,7 @@ class LedgerExamination:
     def _ledger_read(self, metadata: LedgerMetadata, version: int) -> list[AuditRequest]:
         self.metadata, self._version = metadata, version
         scope = self._judge.scope
-        is_new = scope.compares_new and metadata.is_closed and not self._judge.was_compared(metadata, version)
+        is_new = scope.compares_new and self._judge.is_new(metadata, version)
         if scope.full or is_new or self._task.task is not None:
             return self._list_entries()
         return self._judged(self._findings(metadata, None))

@@ -1,7 +1,8 @@
 """How a writer continues when bookies fail: with another ensemble from LAC + 1 on, or, for want of a spare, without them.
 
-A change is a compare-and-set that names the new fragment. It is made at once if an entry waits for the failed bookie, and
-otherwise with the next append. Until it is decided nothing is acknowledged, and a new bookie is sent nothing (rule 15,
+A change is a compare-and-set that names the new fragment. It is made at once if an entry waits for the failed bookie, or if the bookie
+has not answered for acknowledged entries of the last fragment: repair copies them once that fragment has an end, and an idle writer may never
+append again (rule 31, rule 45). Otherwise it is made with the next append. Until it is decided nothing is acknowledged, and a new bookie is sent nothing (rule 15,
 rule 16); then the new bookie gets all that is not acknowledged. Without a spare the failed bookie stays in the ensemble; when it
 answers again, a new fragment with the same bookies begins (rule 45). While ZooKeeper is unavailable there is never a spare
 (rule 46). The first change that is possible and exceeds the limit ends the handle (rule 21).
@@ -19,7 +20,7 @@ from typing import NamedTuple
 
 from daybook.core.effects import Degraded, EnsembleChanged, Quarantined
 from daybook.core.errors import DaybookError
-from daybook.core.ids import BookieId
+from daybook.core.ids import NO_ENTRY, BookieId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.ledger.transitions import check_transition
 from daybook.core.placement.policy import BookieInfo
@@ -79,10 +80,13 @@ class Ensemble:
 
     # What becomes of a member.
 
-    def failed(self, member: Member) -> bool:
-        """`member` failed; whether the ensemble may have to change for it."""
+    def failed(self, member: Member, batch: Batch | None = None) -> bool:
+        """`member` failed, at the frame of `batch` if that is not None; whether the ensemble may have to change for it."""
+        is_live = member.state is MemberState.LIVE
+        if is_live:
+            self._window.note_owed(member, batch)
         self._window.forget_sends(member)
-        if member.state is MemberState.LIVE:
+        if is_live:
             self._window.set_state(member, MemberState.FAILED)
             self._avoid(member.bookie)
             return True
@@ -174,12 +178,18 @@ class Ensemble:
         return None
 
     def _is_needed(self, member: Member) -> bool:
-        """Whether an entry waits for `member`; if not, its replacement waits for the next append."""
-        return bool(self._queue) or any(
-            batch.frames[member.position] is not None
-            and not batch.acked & member.bit
-            and not is_ack_quorum(self._state.quorum, batch.acked, batch.first, batch.last)
-            for batch in self._window.uncompleted.values()
+        """Whether `member` lacks an entry, or will lack one; if not, its replacement waits for the next append.
+
+        An acknowledged entry that it lacks counts in the last fragment alone: repair copies those of earlier ones (rule 31).
+        """
+        owes_acknowledged = member.last_owed >= self._state.metadata.last_fragment.first_entry
+        return (
+            owes_acknowledged
+            or bool(self._queue)
+            or any(
+                batch.frames[member.position] is not None and not batch.acked & member.bit
+                for batch in self._window.uncompleted.values()
+            )
         )
 
     def _replacements(self, members: Sequence[Member]) -> tuple[BookieId, ...]:
@@ -293,6 +303,7 @@ class Ensemble:
             if bookie != member.bookie or is_back:
                 assert starts_here, "an ensemble changes at LAC + 1"
                 window.seat(member.position, bookie, state.out)
+                self._publish_to(bookie)
         assert window.bookies == fragment.bookies
         if fragment != old:
             self.changes += 1
@@ -300,6 +311,13 @@ class Ensemble:
         if self._can_ack:
             self._stuck_since_ms = None
         self._report_missing()
+
+    def _publish_to(self, bookie: BookieId) -> None:
+        """Send a new `bookie` the LAC where nothing else will: no entry is under way, and the others have it already (rule 48)."""
+        state = self._state
+        is_published = state.last_add_confirmed != NO_ENTRY and state.unpublished_since_ms is None
+        if is_published and not self._window.uncompleted:
+            self._window.publish_lac_again(state, bookie)
 
 
 def _is_writable(bookies: Mapping[BookieId, BookieInfo], bookie: BookieId) -> bool:

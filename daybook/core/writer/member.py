@@ -4,8 +4,9 @@ A bookie that fails must not stop the writer, and must not be forgotten either: 
 counts on it. The state of a member says what it gets and what is done about it:
 
 - LIVE: it gets every frame.
-- FAILED: it failed, and gets nothing. Another bookie takes its place as soon as an entry waits for it, and otherwise with the next
-  append: a writer that has nothing to write changes no metadata.
+- FAILED: it failed, and gets nothing. Another bookie takes its place at once if an entry waits for it, or if it has not answered for
+  acknowledged entries of the last fragment. Otherwise another one takes its place with the next append: a writer that has nothing to
+  write, and whose bookies lack nothing, changes no metadata.
 - MISSING: no other bookie can take its place. The writer continues with those that are left, as long as they are an ack
   quorum, and asks the missing one from time to time whether it is back (rule 45). It looks for a spare meanwhile.
 - RETURNED: it answered. It still gets nothing: entries that it lacks would lie in the open fragment, which is never repaired
@@ -24,7 +25,9 @@ class MemberState(Enum):
     """What the writer makes of the bookie at a position."""
 
     LIVE = "it gets every frame"
-    FAILED = "it failed; the ensemble changes when an entry needs it"
+    FAILED = (
+        "it failed; the ensemble changes when an entry needs it, or at once if it lacks acknowledged ones"
+    )
     MISSING = "it failed and there is no spare: the writer continues without it (rule 45)"
     RETURNED = "it was missing and answers again; a new fragment brings it back"
 
@@ -34,7 +37,10 @@ TRANSITIONS: Final[Mapping[tuple[MemberState, MemberState], str]] = {
         MemberState.LIVE,
         MemberState.FAILED,
     ): "it answers with an error of its own, is unreachable, or lags too far",
-    (MemberState.FAILED, MemberState.MISSING): "an entry needs it, and no other bookie can take its place",
+    (
+        MemberState.FAILED,
+        MemberState.MISSING,
+    ): "an entry needs it or it lacks an acknowledged one, and no other bookie can take its place",
     (MemberState.MISSING, MemberState.RETURNED): "it answers a probe",
     (MemberState.RETURNED, MemberState.MISSING): "it fails again",
 }

@@ -51,7 +51,7 @@ class Reactions:
         elif state.deferred_sync:
             self._closing.end_unforced(member.bookie, f"failed ({code.name})")
         else:
-            return self._ensemble.failed(member)
+            return self._ensemble.failed(member, batch)
         return False
 
     def force_failed(self, event: ForceAnswered) -> None:

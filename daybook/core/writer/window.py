@@ -11,14 +11,14 @@ every member that got it has answered, because a bookie that is only late should
 long, and so bounds the memory.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import compress, cycle
 from typing import Final
 
 from daybook.core.effects import PublishLac, SendFrame, SendFrames, WriterEffect
 from daybook.core.errors import Code
 from daybook.core.format.frame import FLAG_DEFERRED_SYNC, encode_entry, encode_frame, entry_crcs
-from daybook.core.ids import BookieId, EntryId
+from daybook.core.ids import NO_ENTRY, BookieId, EntryId
 from daybook.core.quorum import stripe_of
 from daybook.core.writer.member import TRANSITIONS, MemberState
 from daybook.core.writer.queue import Run
@@ -126,7 +126,16 @@ def seal_batch(state: WriterState, run: Run) -> Batch:
 class Member:
     """A position of the ensemble and its bookie."""
 
-    __slots__ = ("absences", "bit", "bookie", "next_probe_ms", "outstanding", "position", "state")
+    __slots__ = (
+        "absences",
+        "bit",
+        "bookie",
+        "last_owed",
+        "next_probe_ms",
+        "outstanding",
+        "position",
+        "state",
+    )
 
     def __init__(self, position: int, bookie: BookieId) -> None:
         self.position = position
@@ -139,6 +148,8 @@ class Member:
         self.absences = 0
         """How often it went missing."""
         self.next_probe_ms = 0
+        self.last_owed: EntryId = NO_ENTRY
+        """The last acknowledged entry that it had not answered for when it failed; −1 if there was none."""
 
     def become(self, state: MemberState) -> None:
         """Go over to `state`."""
@@ -259,7 +270,7 @@ class BatchWindow:
         state.unpublished_since_ms = None
 
     def publish_lac_again(self, state: WriterState, bookie: BookieId) -> None:
-        """What was published to `bookie` may have vanished (rule 48)."""
+        """What was published to `bookie` may have vanished, or was published before the ensemble had it (rule 48)."""
         member = self.by_bookie.get(bookie)
         if member is not None and member.state is MemberState.LIVE:
             state.out.append(PublishLac((bookie,), state.lac_row()))
@@ -327,22 +338,16 @@ class BatchWindow:
 
     def lag_bytes(self, member: Member) -> int:
         """The bytes of acknowledged entries that `member` owes."""
-        return sum(
-            batch.payload_bytes
-            for batch in member.outstanding.values()
-            if batch is not None and batch.completed_ms is not None
-        )
+        return sum(batch.payload_bytes for _, batch in _acknowledged(member.outstanding.values()))
 
     def lag_since_ms(self, member: Member) -> int | None:
         """When the oldest entry that `member` owes was acknowledged; None if it owes none."""
-        return min(
-            (
-                batch.completed_ms
-                for batch in member.outstanding.values()
-                if batch is not None and batch.completed_ms is not None
-            ),
-            default=None,
-        )
+        return min((since_ms for since_ms, _ in _acknowledged(member.outstanding.values())), default=None)
+
+    def note_owed(self, member: Member, failed_at: Batch | None) -> None:
+        """`member` fails, at the frame of `failed_at` if that is not None: record up to where it owes acknowledged entries."""
+        unanswered = (*member.outstanding.values(), failed_at)
+        member.last_owed = max((batch.last for _, batch in _acknowledged(unanswered)), default=NO_ENTRY)
 
     @property
     def oldest_lag_ms(self) -> int | None:
@@ -350,3 +355,10 @@ class BatchWindow:
         for batch in self.lagging.values():  # in the order they completed
             return batch.completed_ms
         return None
+
+
+def _acknowledged(batches: Iterable[Batch | None]) -> Iterator[tuple[int, Batch]]:
+    """Those of `batches` whose entries are acknowledged, each with the time since when."""
+    for batch in batches:
+        if batch is not None and batch.completed_ms is not None:
+            yield batch.completed_ms, batch

@@ -20,6 +20,7 @@ STATES: Final[dict[str, str]] = {
     "fence race": "a frame of a live writer met a fence",
     "second recoverer": "two clients recovered one ledger at the same time",
     "deferred change": "a bookie failed while nothing was pending, the ensemble changed with the next append",
+    "late failure": "… or at once, because the bookie had not answered for what was acknowledged (rule 45)",
     "no spare": "a writer continued without a bookie, because no other was available",
     "no spare ended": "… and the bookie returned",
     "limbo": "a bookie without its disk could not vouch for a ledger",

@@ -2,7 +2,7 @@
 
 Nothing is acknowledged twice or after it failed; "nothing was written" is never said of what a recovery finds (rule 13);
 a bookie is blamed only for what is its fault (rule 21); a force is answered by those that accepted (rule 22); the handle
-continues as long as a quorum answers (rule 45); a close leaves no append undecided (rule 55).
+continues as long as a quorum answers, and no gap waits for the next append (rule 45); a close leaves no append undecided (rule 55).
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from daybook.core.errors import (
     LedgerClosedError,
     NotEnoughBookiesError,
 )
-from daybook.core.format.frame import decode_header, last_entry
+from daybook.core.format.frame import decode_header, frame_entry_ids, last_entry
 from daybook.core.ids import BookieId, EntryId
-from daybook.core.quorum import Quorum, write_set
+from daybook.core.quorum import Quorum, stripe_of, write_set
 from daybook.core.writer.member import MemberState
 from daybook.core.writer.writer import LedgerWriter
 from tests.model.sim.checkers import Checkers
@@ -60,6 +60,9 @@ class WriterChecks:
         """Which start of a bookie accepted what is not forced yet, by the last entry of each frame."""
         self._force_asked: dict[BookieId, int] = {}
         self._forced_by: dict[BookieId, str] = {}
+        self._unanswered: dict[int, tuple[EntryId, ...]] = {}
+        """The entries of each frame without an answer."""
+        self._answered_for: dict[BookieId, set[EntryId]] = {}
 
     @property
     def ledger_id(self) -> int:
@@ -120,6 +123,31 @@ class WriterChecks:
                     pass
 
         self._check_limit()
+        self._check_gaps(event, effects)
+
+    def _check_gaps(self, event: ev.Event, effects: Sequence[fx.Effect]) -> None:
+        """Who failed before it had answered for acknowledged entries of the last fragment does not stay in it (rule 45)."""
+        match event:
+            case ev.FrameAcked(bookie, send_id):
+                self._answered_for.setdefault(bookie, set()).update(self._unanswered.pop(send_id, ()))
+            case ev.FrameFailed(bookie, send_id, code) if code in _NO_FAULT_OF_THE_BOOKIE:
+                self._answered_for.setdefault(bookie, set()).update(self._unanswered.pop(send_id, ()))
+            case _:
+                pass
+        for effect in effects:
+            if isinstance(effect, fx.SendFrame):
+                header = decode_header(effect.frame)
+                self._unanswered[effect.send_id] = tuple(frame_entry_ids(effect.frame, header))
+        machine = self._machine
+        if machine._state.update.is_pending or machine.has_ended or machine.is_closing:
+            return
+        acknowledged = range(machine.metadata.last_fragment.first_entry, machine.last_add_confirmed + 1)
+        for member in machine._window.in_state(MemberState.FAILED):
+            stripe = stripe_of(machine.metadata.quorum, member.position)
+            answered = self._answered_for.get(member.bookie, set())
+            gap = [entry for entry in acknowledged if stripe.holds(entry) and entry not in answered]
+            if gap:
+                self._fail("no gap waits for the next append", f"{member.bookie} lacks {gap} (rule 45)")
 
     def _check_limit(self) -> None:
         """A bookie that is back is taken in again, or the handle ends: it does not continue without it for good (rule 21)."""

@@ -45,7 +45,9 @@ class WriterClient(Driver):
         self._next: EntryId = 0
         self._token = 0
         self._lac: EntryId = NO_ENTRY
-        self._failed_idle = self._has_ended = False
+        self._has_ended = False
+        self._pushed_at_failure: EntryId | None = None
+        """The last entry pushed when a bookie failed while nothing was pending, until the ensemble changes."""
         self._ticked_ms = self.world.now_ms
         self.last_named = set(metadata.last_fragment.bookies)
         self._explicit: list[EntryId] = []
@@ -174,7 +176,8 @@ class WriterClient(Driver):
         if not self.done and isinstance(event, ev.BookieFailed | ev.FrameFailed):
             machine = self.machine
             idle = machine.last_add_confirmed == machine.last_add_pushed
-            self._failed_idle = idle and event.bookie in machine.metadata.last_fragment.bookies
+            was_named = event.bookie in machine.metadata.last_fragment.bookies
+            self._pushed_at_failure = machine.last_add_pushed if idle and was_named else None
         super().feed(event)
 
     def run_machine(self, event: ev.Event) -> Iterable[fx.Effect]:
@@ -230,9 +233,10 @@ class WriterClient(Driver):
         self.world.tally.state("no spare" if effect.missing else "no spare ended")
 
     def _ensemble_changed(self, _effect: fx.EnsembleChanged) -> None:
-        if self._failed_idle:
-            self.world.tally.state("deferred change")
-        self._failed_idle = False
+        if self._pushed_at_failure is not None:
+            is_idle = self._pushed_at_failure == self.machine.last_add_pushed
+            self.world.tally.state("late failure" if is_idle else "deferred change")
+        self._pushed_at_failure = None
 
 
 def _ignore(_effect: object) -> None:

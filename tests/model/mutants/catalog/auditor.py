@@ -178,6 +178,18 @@ def gaps_of_live_writers_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerJudge, "has_open_gap", lambda self, *_: False)
 
 
+@mutant(
+    47,
+    f"{_AUDITOR}test_rule_47_a_quick_cycle_finds_the_gap_in_an_ended_fragment_of_an_open_ledger",
+    not_simulated="the simulator's auditor has full cycles alone",
+)
+def open_ledgers_wait_for_a_full_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quick cycle leaves the ended fragments of open ledgers to the next full one, a day later."""
+    monkeypatch.setattr(
+        "daybook.core.audit.cycle_judge._has_fragment_with_end", lambda metadata: metadata.is_closed
+    )
+
+
 @mutant(47, f"{_LEDGER}test_rule_47_one_missing_entry_in_the_middle_is_found")
 @around(judgement, "owed_by")
 def gap_checks_look_at_first_and_last(

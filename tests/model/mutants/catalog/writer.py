@@ -31,6 +31,7 @@ from tests.model.mutants.registry import around, instead_of, mutant
 _WRITER = "tests/unit/core/writer/test_writer.py::"
 _ERRORS = "tests/unit/core/writer/test_writer_errors.py::"
 _NO_SPARE = "tests/unit/core/writer/test_writer_no_spare.py::"
+_LATE = "tests/unit/core/writer/test_writer_late_failure.py::"
 _ENSEMBLE = "tests/unit/core/writer/test_writer_ensemble.py::"
 _CLOSE = "tests/unit/core/writer/test_writer_close.py::"
 _FORCE = "tests/unit/core/writer/test_writer_force.py::"
@@ -279,6 +280,34 @@ def a_returned_bookie_takes_its_place_silently(self: Ensemble, member: Member) -
     self._report_missing()
 
 
+@mutant(
+    45,
+    f"{_LATE}test_rule_45_an_idle_ledger_ends_the_fragment_in_which_a_bookie_lacks_what_is_acknowledged",
+)
+def the_gap_of_an_idle_ledger_waits_for_an_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie that failed behind the others stays in the open fragment until somebody appends."""
+    monkeypatch.setattr(BatchWindow, "note_owed", lambda *_: None)
+
+
+@mutant(
+    45,
+    f"{_LATE}test_rule_45_what_has_its_quorum_while_a_change_is_undecided_goes_to_the_next_ensemble_before_it_is_acknowledged",
+)
+@around(Ensemble, "_is_needed")
+def what_has_its_quorum_needs_nobody(needed: Callable[..., bool], self: Ensemble, member: Member) -> bool:
+    """An entry with its quorum is acknowledged in an open fragment that names a bookie which failed without it."""
+    uncompleted = self._window.uncompleted
+    quorum = self._state.quorum
+    self._window.uncompleted = {
+        first: batch
+        for first, batch in uncompleted.items()
+        if not is_ack_quorum(quorum, batch.acked, batch.first, batch.last)
+    }
+    is_needed = needed(self, member)
+    self._window.uncompleted = uncompleted
+    return is_needed
+
+
 @mutant(46, f"{_ENSEMBLE}test_rule_46_without_zookeeper_writes_go_on_without_a_failed_bookie")
 @around(Ensemble, "change")
 def zookeeper_is_always_there(change: Callable[..., Stop | None], self: Ensemble) -> Stop | None:
@@ -315,6 +344,12 @@ def a_read_settles_everything(monkeypatch: pytest.MonkeyPatch) -> None:
 def an_idle_writer_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last LAC goes out with the next append, if there is one."""
     monkeypatch.setattr(BatchWindow, "publish_lac", lambda *_: None)
+
+
+@mutant(48, f"{_LATE}test_rule_48_a_bookie_that_is_named_while_nothing_is_written_learns_the_lac")
+def a_bookie_named_in_silence_learns_no_lac(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ensemble changes while nothing is written, and its new bookie waits for the next append to learn the LAC."""
+    monkeypatch.setattr(Ensemble, "_publish_to", lambda *_: None)
 
 
 @mutant(

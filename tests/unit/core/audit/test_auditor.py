@@ -12,6 +12,7 @@ from daybook.core.effects import CasMetadata
 from daybook.core.placement.policies import make_policy
 from daybook.core.repair import requests as rq
 from daybook.core.repair.judgement import Findings
+from daybook.core.repair.work import Outcome
 from tests.unit.core.one_ledger import LEDGER
 from tests.unit.core.repair.judgement_kit import listing, up
 from tests.unit.core.repair.queue_kit import Queue, heal, task_for
@@ -131,6 +132,29 @@ def test_rule_47_a_quick_cycle_compares_what_is_new_and_a_full_one_everything() 
     queue.task = None
     queue.cluster.change(METADATA)
     assert queue.cycle(auditing, full=False, compares_new=False).by_reason == {}
+
+
+def test_rule_47_a_quick_cycle_finds_the_gap_in_an_ended_fragment_of_an_open_ledger() -> None:
+    """It is what a writer leaves that changed its ensemble because a bookie failed behind the others (rule 45)."""
+    queue = Queue(Cluster(open_ledger(3, 3, 2, [(0, "abc"), (5, "abd")])), up("abcd"))
+    queue.cluster.lose("c", 3, 4)
+    auditing = auditor()
+    assert queue.cycle(auditing, full=False).by_reason == {"gap": (7,)}
+    result = queue.turn()
+    assert (result.outcome, result.copied_entries) == (Outcome.REPAIRED, 2)
+    assert queue.cluster.lacks("c") == set()
+    assert queue.cluster.metadata == open_ledger(3, 3, 2, [(0, "abc"), (5, "abd")]), "it is open as before"
+    assert queue.cycle(auditing).is_fully_replicated
+
+
+def test_rule_47_an_open_ledger_is_compared_once_after_each_change_of_its_ensemble() -> None:
+    queue, auditing = Queue(Cluster(open_ledger(3, 3, 2, [(0, "abc")]), "d"), up("abcd")), auditor()
+    for changed, listings in ((False, 0), (True, 1), (False, 0)):
+        if changed:
+            queue.cluster.change(open_ledger(3, 3, 2, [(0, "abc"), (20, "abd")]))
+        queue.asked.clear()
+        queue.cycle(auditing, full=False)
+        assert queue.names().count("ListEntries") == listings
 
 
 def test_rule_29_a_quick_cycle_knows_limbo_from_the_bookies_lists() -> None:
