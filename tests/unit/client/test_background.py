@@ -16,6 +16,7 @@ from daybook.metadata.bookies import info_to_json
 from daybook.metadata.instance import ensure_cluster
 from daybook.metadata.layout import Layout
 from daybook.metadata.store.memory import MemoryServer, MemoryStore
+from daybook.runtime.logs import Logger
 
 LAYOUT = Layout("test")
 NODE = LAYOUT.registration("b0", writable=True)
@@ -60,7 +61,7 @@ async def test_the_bookies_are_watched_on_after_a_record_that_is_none(
     server, store = await cluster()
     async with make_client(server) as client:
         learned, met = asyncio.Event(), asyncio.Event()
-        monkeypatch.setattr(client_module.log, "error", lambda *_, **__: met.set())
+        monkeypatch.setattr(Logger, "error", lambda *_, **__: met.set())
         notify = client.channels.bookies_changed
 
         def learn(bookies: Mapping[BookieId, BookieInfo]) -> None:
