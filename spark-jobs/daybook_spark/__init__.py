@@ -10,6 +10,7 @@ In reading order:
     source       the data source: what PySpark calls
     access       how drivers and tasks reach a cluster
     brokers      how the owners of topics are reached
+    worker       what a worker of PySpark does once
     progress     how far the tasks of a job are
     session      a Spark on this machine, for commands and tests
     java         the Java that Spark runs on where there is no JDK

@@ -18,7 +18,7 @@ from daybook.wire.pulsar.compacting import REMOVED, with_messages
 from daybook.wire.pulsar.entries import decode_metadata, split_entry
 from daybook.wire.pulsar.errors import EntryError
 from daybook_spark.compact.entries import StoredEntry
-from daybook_spark.compact.places import ARROW, ROWS_MAX, Row, keyless_row, row_batch, rows_of
+from daybook_spark.compact.places import ARROW, ROWS_MAX, Row, keyless_row, place_of, row_batch, rows_of
 from daybook_spark.rows.batch_columns import BatchColumns, Chain, chain_of
 from daybook_spark.rows.messages import StoredMessage
 from daybook_spark.rows.spans import UnusualError
@@ -120,7 +120,7 @@ class _Window:
 
     def _open(self, entry: StoredEntry) -> None:
         keyed = entry.opened().keyed
-        rows = rows_of(self._part, keyed)
+        rows = rows_of(self._part, entry.number, keyed)
         if keyed.chunk is not None:
             self._chunks += rows
             return
@@ -159,20 +159,16 @@ class _Window:
         columns = BatchColumns([chain for _, chain in chains])
         if columns.is_compacted_out.any():
             raise UnusualError
-        count = columns.count
         key = columns.column("key_as_it_is", pa.string())
-        columns_of = {
-            "part": pa.repeat(pa.scalar(self._part, pa.int32()), count),
-            "ledger": columns.of_entries([entry.position.ledger_id for entry, _ in chains], pa.int64()),
-            "entry": columns.of_entries([entry.position.entry_id for entry, _ in chains], pa.int64()),
-            "index": columns.column("batch_index", pa.int32()),
-            "key": key,
-            "is_empty": pa.array(columns.is_empty),
-            "chunk": pa.nulls(count, pa.binary()),
-            "is_last": pa.array(np.zeros(count, np.bool_)),
-            "messages": pa.repeat(pa.scalar(1, pa.int64()), count),
-        }
-        batch = pa.RecordBatch.from_arrays([columns_of[name] for name in ARROW.names], schema=ARROW)
+        of_batches = np.array([place_of(self._part, entry.number, 0) for entry, _ in chains], np.int64)
+        places = columns.repeated(of_batches) + (columns.batch_index << 1) + columns.is_empty
+        arrays = [
+            key,
+            pa.array(places),
+            pa.array(np.ones(columns.count, np.int64)),
+            pa.nulls(columns.count, pa.binary()),
+        ]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=ARROW)
         if key.null_count:
             self.has_keyless = True
             batch = batch.filter(key.is_valid())

@@ -4,6 +4,7 @@ A batch that is compressed is decompressed as a broker does it, but may be large
 """
 
 from collections.abc import Iterator
+from itertools import count
 from typing import NamedTuple
 
 from daybook.core.format.frame import Buffer
@@ -21,6 +22,8 @@ class StoredEntry(NamedTuple):
     """An entry of the topic."""
 
     position: Position
+    number: int
+    """Which entry of its part it is, counted from 1."""
     data: Buffer
     left: tuple[int, ...] = ()
     """What a former compaction left of its batch, in words; nothing where it removed nothing."""
@@ -32,14 +35,15 @@ class StoredEntry(NamedTuple):
 
 def stored_entries(where: Where, part: Part) -> Iterator[StoredEntry]:
     """Each entry once, in the topic's order. Raises CompactionError, and as `read_range`."""
+    numbers = count(1)
     for entries, is_compacted in part.runs:
         for run in read_range(where, entries):
-            for entry in run:
+            for entry, number in zip(run, numbers, strict=False):  # the run is first: its end takes no number
                 if is_compacted:
                     stored = decode_compacted(entry.data)
-                    yield StoredEntry(stored.position, stored.data, stored.left)
+                    yield StoredEntry(stored.position, number, stored.data, stored.left)
                 else:
-                    yield StoredEntry(Position(entries.ledger_id, entry.entry_id), entry.data)
+                    yield StoredEntry(Position(entries.ledger_id, entry.entry_id), number, entry.data)
 
 
 def _uncompress(metadata: MessageMetadata, payload: Buffer) -> Buffer:

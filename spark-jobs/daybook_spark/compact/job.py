@@ -9,13 +9,12 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
-from typing import Final, TypeVar
+from itertools import chain, groupby
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import daybook
@@ -29,17 +28,22 @@ from daybook_spark.access import open_client
 from daybook_spark.asking import NOT_NOW, ask_owner
 from daybook_spark.compact.columns import key_batches
 from daybook_spark.compact.entries import stored_entries
-from daybook_spark.compact.kept import MessagePlace
-from daybook_spark.compact.places import ROWS, places_that_stay
+from daybook_spark.compact.places import (
+    ROWS,
+    figures_of,
+    last_of_keys,
+    part_column,
+    part_of,
+    place_of_part,
+    places_that_stay,
+    within_part,
+)
 from daybook_spark.compact.plan import JobPlan, plan_topic
 from daybook_spark.compact.writing import WRITTEN, PartWriter, Written
 from daybook_spark.options import PARTITION_BYTES, Where
 from daybook_spark.write.job import Job, delete_ledgers, ledgers_of
 
 T = TypeVar("T")
-
-_BEFORE_ALL: Final = -1
-"""The ledger of the row that each part has, so that a part of which nothing stays has a task, too."""
 
 
 class UnknownCommitError(CompactionError):
@@ -107,22 +111,14 @@ def compact_topic(
     if plan is None:
         return None
     job = Job(uuid.uuid4().hex, "", plan.first_id)
-    rows = _read(spark, where, plan).persist(StorageLevel.DISK_ONLY)
+    lasts = last_of_keys(_read(spark, where, plan)).persist(StorageLevel.DISK_ONLY)
     try:
-        keyed, chunks, keyless = rows.agg(f.sum("messages"), f.count("chunk"), _keyless_parts()).collect()[0]
-        places = places_that_stay(rows, keeps_keyless=plan.keeps_keyless, has_chunks=chunks > 0)
+        keyed, has_chunks, keyless = figures_of(lasts)
+        places = places_that_stay(lasts, keeps_keyless=plan.keeps_keyless, has_chunks=has_chunks)
         if asked.dry_run or admin is None:
             kept = places.distinct().count()
-            return Compacted(plan.entries, plan.size_bytes, keyed or 0, kept)
-        writer = PartWriter(
-            where,
-            str(name),
-            job.job_id,
-            plan.quorum,
-            plan.pool,
-            plan.keeps_keyless,
-            frozenset(keyless),
-        )
+            return Compacted(plan.entries, plan.size_bytes, keyed, kept)
+        writer = PartWriter(where, str(name), job.job_id, plan.quorum, plan.pool, plan.keeps_keyless, keyless)
         try:
             written = _write(spark, places, plan, writer)
         except BaseException:
@@ -134,13 +130,13 @@ def compact_topic(
             _connected(where, lambda client: _delete_all(client, job))
             raise
     finally:
-        rows.unpersist()
+        lasts.unpersist()
     named = [each.compacted for each in written if each.entries]
     _connected(where, lambda client: _delete_all(client, job, {each.ledger_id for each in named}))
     return Compacted(
         plan.entries,
         plan.size_bytes,
-        keyed or 0,
+        keyed,
         sum(each.keyed_kept for each in written),
         len(named),
         sum(each.entries for each in named),
@@ -168,30 +164,20 @@ def _write(spark: SparkSession, places: DataFrame, plan: JobPlan, writer: PartWr
     parts = plan.parts
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = (
-            row for batch in batches for row in zip(*(column.to_pylist() for column in batch), strict=True)
-        )
-        for number, of_part in groupby(rows, key=itemgetter(0)):
-            yield writer.write(parts[number], _places(of_part)).batch()
+        places = chain.from_iterable(batch.column(0).to_numpy().tolist() for batch in batches)
+        for number, of_part in groupby(places, key=part_of):
+            yield writer.write(parts[number], _within(of_part)).batch()
 
-    every = spark.range(0, len(parts), 1, 1).select(
-        f.col("id").cast("int").alias("part"),
-        f.lit(_BEFORE_ALL).cast("long").alias("ledger"),
-        f.lit(0).cast("long").alias("entry"),
-        f.lit(0).alias("index"),
-    )
-    by_part = every.unionByName(places).repartitionById(len(parts), f.col("part"))
-    in_order = by_part.sortWithinPartitions("part", "ledger", "entry", "index")
+    every = spark.range(0, len(parts), 1, 1).select(place_of_part(f.col("id")).alias("place"))
+    by_part = every.unionByName(places).repartitionById(len(parts), part_column("place"))
+    in_order = by_part.sortWithinPartitions("place")
     return sorted(Written(*row) for row in in_order.mapInArrow(write, WRITTEN).collect())
 
 
-def _keyless_parts() -> Column:
-    """The parts of which a row says that not every message has a key."""
-    return f.collect_set(f.when(f.col("key").isNull() & f.col("chunk").isNull(), f.col("part")))
-
-
-def _places(rows: Iterable[tuple[int, int, int, int]]) -> Iterator[MessagePlace]:
-    return (MessagePlace(*place) for _, *place in rows if place[0] != _BEFORE_ALL)
+def _within(places: Iterator[int]) -> Iterator[int]:
+    """The places of messages of a part, in which each part has one of its own before them: so a part of which nothing stays has a task, too."""
+    next(places)
+    return map(within_part, places)
 
 
 # The owner

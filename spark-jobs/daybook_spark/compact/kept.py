@@ -4,35 +4,30 @@ A place that no entry of the part has means that the two passes read different t
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final
 
 from daybook.core.errors import CompactionError
 from daybook.core.topics.compaction.keys import KeyedEntry
-from daybook.core.topics.ledger_list import Position
+from daybook_spark.compact.places import ENTRY_BITS, INDEX_BITS
 
-
-class MessagePlace(NamedTuple):
-    """Where a message is; `batch_index` is 0 for what is no batch."""
-
-    ledger_id: int
-    entry_id: int
-    batch_index: int
+_NONE_LEFT: Final = 1 << ENTRY_BITS + INDEX_BITS
+"""Behind all places of a part."""
 
 
 class KeptPlaces:
     """Which messages stay; asked for the entries in order."""
 
-    def __init__(self, places: Iterator[MessagePlace], *, keeps_keyless: bool) -> None:
-        """`places` are in order; one that comes twice counts once. `keeps_keyless`: whether messages without a key stay."""
+    def __init__(self, places: Iterator[int], *, keeps_keyless: bool) -> None:
+        """`places` are those `within_part`, in order; one that comes twice counts once. `keeps_keyless`: whether messages without a key stay."""
         self._places = places
         self._keeps_keyless = keeps_keyless
-        self._next = next(places, None)
+        self._next = next(places, _NONE_LEFT)
         self.count = 0
         """How many places that stay were found."""
 
-    def kept(self, entry: KeyedEntry) -> tuple[bool, ...]:
-        """For each message of the entry whether it stays; () for an entry that cannot be judged and stays whole."""
-        return self.judge(entry, self.indexes_of(entry.position))
+    def kept(self, number: int, entry: KeyedEntry) -> tuple[bool, ...]:
+        """For each message of the `number`-th entry whether it stays; () for an entry that cannot be judged and stays whole."""
+        return self.judge(entry, self.indexes_of(number))
 
     def judge(self, entry: KeyedEntry, indexes: set[int]) -> tuple[bool, ...]:
         """As `kept`, where the places of the entry were asked for before. Raises CompactionError."""
@@ -48,19 +43,24 @@ class KeptPlaces:
 
     def finish(self) -> None:
         """All entries were asked for. Raises CompactionError."""
-        if self._next is not None:
-            raise _differs(f"there is no entry {self._next.ledger_id}:{self._next.entry_id}")
+        if self._next != _NONE_LEFT:
+            raise _no_entry(self._next)
 
-    def indexes_of(self, position: Position) -> set[int]:
+    def indexes_of(self, number: int) -> set[int]:
         """Which messages of the next entry have places that stay. Raises CompactionError."""
         found: set[int] = set()
-        while self._next is not None and self._next[:2] <= position:
-            if self._next[:2] < position:
-                raise _differs(f"there is no entry {self._next.ledger_id}:{self._next.entry_id}")
-            found.add(self._next.batch_index)
-            self._next = next(self._places, None)
+        begin, end = number << INDEX_BITS, (number + 1) << INDEX_BITS
+        if self._next < begin:
+            raise _no_entry(self._next)
+        while self._next < end:
+            found.add(self._next - begin)
+            self._next = next(self._places, _NONE_LEFT)
         self.count += len(found)
         return found
+
+
+def _no_entry(place: int) -> CompactionError:
+    return _differs(f"entry {place >> INDEX_BITS} of a part was not there in its turn")
 
 
 def _differs(what: str) -> CompactionError:

@@ -18,6 +18,7 @@ from daybook.core.topics.ledger_list import NO_POSITION, Compaction, LedgerList,
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.trim_plan import PlannedLedger
 from daybook.metadata.policies import PolicyManager
+from daybook_spark.compact.places import ENTRIES_MAX, PART_NUMBERS
 from daybook_spark.plan.batch import ranges_of, topic_ranges
 from daybook_spark.plan.bounds import FIRST, Bounds
 from daybook_spark.plan.entry_range import EntryRange, Range
@@ -25,6 +26,7 @@ from daybook_spark.plan.existing import TopicPart, extent_of, metadata_of
 
 PARTS_MAX: Final = 1000
 """The list names a ledger for each part, and so does the request to the owner: beyond so many, parts are larger."""
+assert 2 * PARTS_MAX < PART_NUMBERS, "of two parts that follow each other at least one is half full"
 
 
 class Run(NamedTuple):
@@ -41,6 +43,11 @@ class Part:
 
     number: int
     runs: tuple[Run, ...]
+
+    @property
+    def entries(self) -> int:
+        """How many entries it has."""
+        return sum(run.entries.last - run.entries.first + 1 for run in self.runs)
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class JobPlan:
     @property
     def entries(self) -> int:
         """How many entries each pass reads."""
-        return sum(run.entries.last - run.entries.first + 1 for part in self.parts for run in part.runs)
+        return sum(part.entries for part in self.parts)
 
 
 async def plan_topic(
@@ -72,7 +79,7 @@ async def plan_topic(
 ) -> JobPlan | None:
     """The next compaction of a topic; None if nothing came since the last one. Its policy says what is not asked for.
 
-    Raises NoSuchTopicError, NoSuchLedgerError for a ledger that was trimmed meanwhile, NotEnoughReplicasError.
+    Raises NoSuchTopicError, NoSuchLedgerError for a ledger that was trimmed meanwhile, NotEnoughReplicasError, CompactionError.
     """
     part = TopicPart(name, str(name))
     extent = await extent_of(client, part)
@@ -139,17 +146,31 @@ def _planned(ledger_list: LedgerList, start: Position, horizon: Position) -> tup
 
 
 def parts_of(runs: Iterable[Run], part_bytes: int) -> Iterator[Part]:
-    """The runs, those that follow each other together: a topic of many short ledgers is not compacted into as many."""
-    number, together, size_bytes = 0, list[Run](), 0
+    """The runs, those that follow each other together: a topic of many short ledgers is not compacted into as many.
+
+    Raises CompactionError for a part of more entries than places can tell apart.
+    """
+    for number, together in enumerate(_together(runs, part_bytes)):
+        part = Part(number, tuple(together))
+        if part.entries > ENTRIES_MAX:
+            msg = (
+                f"a part of {part.entries} entries: at most {ENTRIES_MAX} are possible; ask for smaller parts"
+            )
+            raise CompactionError(msg)
+        yield part
+
+
+def _together(runs: Iterable[Run], part_bytes: int) -> Iterator[list[Run]]:
+    together, size_bytes = list[Run](), 0
     for run in runs:
         run_bytes = _size_bytes(run)
         if together and size_bytes + run_bytes > part_bytes:
-            yield Part(number, tuple(together))
-            number, together, size_bytes = number + 1, [], 0
+            yield together
+            together, size_bytes = [], 0
         together.append(run)
         size_bytes += run_bytes
     if together:
-        yield Part(number, tuple(together))
+        yield together
 
 
 def _size_bytes(run: Run) -> int:

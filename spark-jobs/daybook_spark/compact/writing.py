@@ -24,7 +24,7 @@ from daybook.wire.pulsar.compacting import compacted_entry
 from daybook_spark.access import open_client
 from daybook_spark.compact.columns import batch_left
 from daybook_spark.compact.entries import stored_entries
-from daybook_spark.compact.kept import KeptPlaces, MessagePlace
+from daybook_spark.compact.kept import KeptPlaces
 from daybook_spark.compact.plan import Part
 from daybook_spark.options import Where
 from daybook_spark.write.entries import CHUNK_BYTES, CHUNK_ENTRIES
@@ -72,8 +72,8 @@ class PartWriter:
     keyless_parts: frozenset[int]
     """Parts with messages without a key, or with entries that cannot be judged; of others nothing stays but what has a place."""
 
-    def write(self, part: Part, places: Iterator[MessagePlace]) -> Written:
-        """Write what stays of a part; `places` are those of its messages with keys that stay, in order.
+    def write(self, part: Part, places: Iterator[int]) -> Written:
+        """Write what stays of a part; `places` are those of its messages with keys that stay, within the part and in order.
 
         Raises CompactionError, and what the reading and the writing of ledgers raise.
         """
@@ -98,7 +98,7 @@ class PartWriter:
     def _left(self, part: Part, kept: KeptPlaces) -> Iterator[tuple[Position, bytes]]:
         is_keyed = part.number not in self.keyless_parts
         for entry in stored_entries(self.where, part):
-            indexes = kept.indexes_of(entry.position)
+            indexes = kept.indexes_of(entry.number)
             if is_keyed and not indexes:
                 continue
             data = batch_left(entry, indexes) if is_keyed else None

@@ -10,6 +10,7 @@ from daybook_spark.options import ReadOptions
 from daybook_spark.plan.bounds import bounds_of, narrowed
 from daybook_spark.plan.entry_range import EntryRange, FileRange
 from daybook_spark.rows.columns import check_schema
+from daybook_spark.worker import leave_modules_out_of_collections
 
 
 class BatchReader(DataSourceReader):
@@ -26,7 +27,9 @@ class BatchReader(DataSourceReader):
         """Ranges of entries; in the driver. Raises DaybookError."""
         from daybook_spark.plan.batch import plan
 
-        return list(plan(self._options, self._bounds))
+        ranges: list[InputPartition] = list(plan(self._options, self._bounds))
+        leave_modules_out_of_collections()
+        return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a range; in a task. PySpark makes one range without a value where there is nothing to read."""

@@ -20,6 +20,7 @@ from daybook_spark.options import Where
 from daybook_spark.plan.entry_range import EntryRange, FileRange, Range
 from daybook_spark.plan.moved import other_place
 from daybook_spark.read.process import ProcessClient, client_of
+from daybook_spark.worker import leave_modules_out_of_collections
 
 log = get_logger(__name__)
 
@@ -43,6 +44,7 @@ def read_range(where: Where, entries: Range) -> Iterator[tuple[Entry, ...]]:
                 "entries have moved since the query was planned", ledger_id=entries.ledger_id, why=str(error)
             )
             entries = replace(found, first=following)
+    leave_modules_out_of_collections()
 
 
 def _elsewhere(where: Where, entries: Range) -> Range | None:

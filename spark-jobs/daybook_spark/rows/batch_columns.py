@@ -145,6 +145,16 @@ class BatchColumns:
         index = np.repeat(np.arange(len(self._chains), dtype=np.int32), self._counts)
         return pa.array(values, kind).take(pa.array(index))
 
+    def repeated(self, values: Ints) -> Ints:
+        """A value of each batch, for each of its messages."""
+        found: Ints = np.repeat(values, self._counts)
+        return found
+
+    @property
+    def batch_index(self) -> Ints:
+        """Where in its batch each message is."""
+        return self._batch_index()
+
     @property
     def is_compacted_out(self) -> Bools:
         """Which messages a compaction has removed."""

@@ -1,8 +1,15 @@
-"""Entries of ledgers as rows: their ids, and their payload as it is."""
+"""Entries of ledgers as rows: their ids, and their payload as it is.
+
+The columns are made of buffers. `pa.array` of a list would look at every entry, and would import pandas first, for half a second or more of every
+worker's CPU, if it is there.
+"""
 
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from operator import itemgetter
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from daybook.core.format.frame import Entry
@@ -10,23 +17,21 @@ from daybook.core.ids import EntryId, LedgerId
 
 NUMBERED_ROWS_MAX: Final = 65_536
 """In a batch of rows without payload."""
+_data = itemgetter(1)
 
 
 def entry_rows(
     ledger_id: LedgerId, runs: Iterable[tuple[Entry, ...]], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """A batch for each run of entries, which the reader has bounded in bytes."""
+    """A batch for each run of entries that follow each other, which the reader has bounded in bytes."""
     for run in runs:
-        arrays = [pa.array(_column(field.name, ledger_id, run), field.type) for field in schema]
+        first, last = run[0].entry_id, run[-1].entry_id
+        assert last - first + 1 == len(run), "a reader gives every entry"
+        arrays = [
+            _values(run) if field.name == "value" else _numbers(field.name, ledger_id, first, last)
+            for field in schema
+        ]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _column(
-    name: str, ledger_id: LedgerId, run: tuple[Entry, ...]
-) -> list[LedgerId] | list[EntryId] | list[bytes]:
-    if name == "ledger_id":
-        return [ledger_id] * len(run)
-    return [entry_id for entry_id, _ in run] if name == "entry_id" else [data for _, data in run]
 
 
 def numbered_rows(
@@ -34,7 +39,21 @@ def numbered_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Rows without payload, which need no entry: a ledger has all ids up to its LAC."""
     for begin in range(first, last + 1, NUMBERED_ROWS_MAX):
-        ids = range(begin, min(last + 1, begin + NUMBERED_ROWS_MAX))
-        columns = {"ledger_id": [ledger_id] * len(ids), "entry_id": ids}
-        arrays = [pa.array(columns[field.name], field.type) for field in schema]
+        end = min(last, begin + NUMBERED_ROWS_MAX - 1)
+        arrays = [_numbers(field.name, ledger_id, begin, end) for field in schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _numbers(name: str, ledger_id: LedgerId, first: EntryId, last: EntryId) -> pa.Array:
+    """The column of a ledger's id, or of the ids of its entries first … last."""
+    assert name in ("ledger_id", "entry_id"), name
+    count = last - first + 1
+    values = np.full(count, ledger_id) if name == "ledger_id" else np.arange(first, last + 1)
+    return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(values.astype(np.int64))])
+
+
+def _values(run: tuple[Entry, ...]) -> pa.Array:
+    payloads = list(map(_data, run))
+    offsets = np.fromiter(accumulate(map(len, payloads), initial=0), np.int32, len(run) + 1)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(payloads))]
+    return pa.Array.from_buffers(pa.binary(), len(run), buffers)

@@ -7,7 +7,7 @@ import pytest
 from daybook_spark.compact import columns
 from daybook_spark.compact.columns import batch_left, key_batches
 from daybook_spark.compact.entries import StoredEntry
-from daybook_spark.compact.places import Row, rows_of
+from daybook_spark.compact.places import Row, keyless_row, rows_of
 
 from daybook.core.topics.ledger_list import Position
 from daybook.wire.pulsar.batches import BatchMessage, encode_batch
@@ -41,7 +41,9 @@ def topic(rng: random.Random, *, is_keyed: bool) -> list[StoredEntry]:
         position = Position(7, number)
         if rng.random() < 0.2:
             single = metadata(partition_key=f"k{rng.randrange(9)}") if is_keyed else metadata()
-            found.append(StoredEntry(position, encode_entry(single, rng.randbytes(rng.choice([0, 9])))))
+            found.append(
+                StoredEntry(position, number + 1, encode_entry(single, rng.randbytes(rng.choice([0, 9]))))
+            )
             continue
         batch = [message(rng, is_keyed=is_keyed) for _ in range(rng.choice([1, 2, 40]))]
         data = encode_batch(metadata(), batch)
@@ -50,7 +52,7 @@ def topic(rng: random.Random, *, is_keyed: bool) -> list[StoredEntry]:
         if not is_keyed and rng.random() < 0.1:
             data = encode_entry(metadata(num_messages_in_batch=3), b"no batch")
         left = (1,) if not is_keyed and rng.random() < 0.1 else ()
-        found.append(StoredEntry(position, data, left))
+        found.append(StoredEntry(position, number + 1, data, left))
     return found
 
 
@@ -69,18 +71,20 @@ def test_rule_41_columns_have_the_last_message_of_each_key_and_count_all(
     monkeypatch.setattr(columns, "WINDOW_ROWS", window_rows)
     entries = topic(random.Random(seed), is_keyed=is_keyed)
     opened = [entry.opened().keyed for entry in entries]
-    one_by_one = [row for keyed in opened for row in rows_of(PART, keyed)]
+    one_by_one = [row for number, keyed in enumerate(opened, 1) for row in rows_of(PART, number, keyed)]
     found = list(rows(entries))
-    with_keys = [row for row in found if row[4] is not None]
-    assert {row[4]: row[:6] for row in sorted(with_keys)} == {row[4]: row[:6] for row in one_by_one}
-    assert {row[:6] for row in with_keys} <= {row[:6] for row in one_by_one}
-    assert sum(row[-1] for row in found) == len(one_by_one)
+    with_keys = [row for row in found if row[0] is not None]
+    in_order = sorted(with_keys, key=lambda row: row[1])
+    assert {row[0]: row[1] for row in in_order} == {row[0]: row[1] for row in one_by_one}
+    assert {row[:2] for row in with_keys} <= {row[:2] for row in one_by_one}
+    assert sum(row[2] for row in found) == len(one_by_one)
+    assert all(row[3] is None for row in with_keys)
     not_keyed = [
         keyed
         for keyed in opened
         if not keyed.messages or any(each is not None and each.key is None for each in keyed.messages)
     ]
-    assert any(row[4] is None for row in found) is bool(not_keyed)
+    assert any(row[0] is None for row in found) is bool(not_keyed)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -101,8 +105,10 @@ def test_rule_41_what_stays_of_a_batch_has_the_bytes_that_it_has_message_by_mess
 
 def test_a_part_of_which_nothing_has_a_key_gives_one_row_that_says_so() -> None:
     entry = StoredEntry(
-        Position(7, 0), encode_batch(metadata(), [BatchMessage(SingleMessageMetadata(payload_size=0), b"v")])
+        Position(7, 0),
+        1,
+        encode_batch(metadata(), [BatchMessage(SingleMessageMetadata(payload_size=0), b"v")]),
     )
-    assert list(rows([entry])) == [(PART, 0, 0, 0, None, False, None, False, 0)]
+    assert list(rows([entry])) == [keyless_row(PART)]
     assert not list(rows([]))
     assert REMOVED.endswith(SingleMessageMetadata(payload_size=0, compacted_out=True).SerializeToString())

@@ -7,8 +7,20 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from daybook_spark.compact.kept import KeptPlaces, MessagePlace
-from daybook_spark.compact.places import ROWS, places_that_stay, row_batch, rows_of
+from daybook_spark.compact.kept import KeptPlaces
+from daybook_spark.compact.places import (
+    ENTRIES_MAX,
+    ROWS,
+    figures_of,
+    keyless_row,
+    last_of_keys,
+    part_of,
+    place_of,
+    places_that_stay,
+    row_batch,
+    rows_of,
+    within_part,
+)
 from daybook_spark.compact.plan import Part, Run, parts_of
 from daybook_spark.plan.entry_range import EntryRange
 from hypothesis import given
@@ -28,14 +40,19 @@ if TYPE_CHECKING:
 TOPICS = 60
 
 
-def places_of(entries: Sequence[KeyedEntry], *, keeps_keyless: bool) -> list[MessagePlace]:
+def place(entry: int, index: int) -> int:
+    """Within a part."""
+    return within_part(place_of(0, entry, index))
+
+
+def places_of(entries: Sequence[KeyedEntry], *, keeps_keyless: bool) -> list[int]:
     """The places of messages with keys, and of chunks, that stay, by the rules of the core."""
     keys = LastOfKeys(keeps_keyless=keeps_keyless)
     for entry in entries:
         keys.add(entry)
     return [
-        MessagePlace(*entry.position, index)
-        for entry in entries
+        place(number, index)
+        for number, entry in enumerate(entries, 1)
         for index, (message, stays) in enumerate(
             zip(entry.messages, keys.kept(entry) or [True] * len(entry.messages), strict=True)
         )
@@ -53,7 +70,7 @@ def test_rule_41_the_places_that_stay_tell_of_each_entry_what_the_core_tells(
     entries: list[KeyedEntry], keeps_keyless: bool
 ) -> None:
     places = KeptPlaces(iter(places_of(entries, keeps_keyless=keeps_keyless)), keeps_keyless=keeps_keyless)
-    kept = [places.kept(entry) for entry in entries]
+    kept = [places.kept(number, entry) for number, entry in enumerate(entries, 1)]
     places.finish()
     assert kept == [each for _, each in kept_of(entries, keeps_keyless=keeps_keyless)]
 
@@ -61,21 +78,40 @@ def test_rule_41_the_places_that_stay_tell_of_each_entry_what_the_core_tells(
 ENTRY = KeyedEntry(Position(3, 1), [KeyedMessage("k", is_empty=False), KeyedMessage(None, is_empty=False)])
 
 
-@pytest.mark.parametrize("place", [(3, 0, 0), (3, 1, 1), (3, 1, 2)])
-def test_a_place_that_the_second_pass_does_not_find_ends_the_job(place: tuple[int, int, int]) -> None:
-    places = KeptPlaces(iter([MessagePlace(*place), MessagePlace(3, 1, 0)]), keeps_keyless=True)
+@pytest.mark.parametrize("where", [(1, 0), (2, 1), (2, 2)])
+def test_a_place_that_the_second_pass_does_not_find_ends_the_job(where: tuple[int, int]) -> None:
+    places = KeptPlaces(iter(sorted([place(*where), place(2, 0)])), keeps_keyless=True)
     with pytest.raises(CompactionError, match="does not find what the first one found"):
-        places.kept(ENTRY)
+        places.kept(2, ENTRY)
 
 
 def test_a_place_behind_the_last_entry_ends_the_job() -> None:
-    places = KeptPlaces(
-        iter([MessagePlace(3, 1, 0), MessagePlace(3, 1, 0), MessagePlace(3, 2, 0)]), keeps_keyless=False
-    )
-    assert places.kept(ENTRY) == (True, False)
+    places = KeptPlaces(iter([place(2, 0), place(2, 0), place(3, 0)]), keeps_keyless=False)
+    assert places.kept(2, ENTRY) == (True, False)
     assert places.count == 1, "a place that comes twice counts once"
-    with pytest.raises(CompactionError, match="there is no entry 3:2"):
+    with pytest.raises(CompactionError, match="entry 3 of a part"):
         places.finish()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2000), st.integers(1, ENTRIES_MAX), st.integers(0, 2**25 - 1), st.booleans()
+        ),
+        min_size=2,
+        max_size=2,
+    )
+)
+def test_rule_41_places_compare_as_the_topic_has_them_whether_messages_are_deletions_or_not(
+    wheres: list[tuple[int, int, int, bool]],
+) -> None:
+    places = [place_of(*where, is_empty=is_empty) for *where, is_empty in wheres]
+    first, second = ((part, entry, index) for part, entry, index, _ in wheres)
+    if first != second:
+        assert (places[0] < places[1]) is (first < second)
+    for found, (part, entry, index, is_empty) in zip(places, wheres, strict=True):
+        assert place_of(part, 0, 0) < found < place_of(part + 1, 0, 0) <= 2**63 - 1
+        assert (part_of(found), within_part(found), found & 1) == (part, place(entry, index), is_empty)
 
 
 def random_topic(rng: random.Random, topic: int) -> list[KeyedEntry]:
@@ -108,23 +144,29 @@ def test_rule_41_spark_finds_the_places_that_the_core_finds(
 ) -> None:
     rng = random.Random(41)
     every = {topic: random_topic(rng, topic) for topic in range(TOPICS)}
-    rows = [row for topic, entries in every.items() for entry in entries for row in rows_of(topic, entry)]
+    rows = [
+        row
+        for topic, entries in every.items()
+        for number, entry in enumerate(entries, 1)
+        for row in rows_of(topic, number, entry)
+    ]
 
     def given_rows(_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield row_batch(rows)
+        yield row_batch([*rows, keyless_row(7), keyless_row(9), keyless_row(9)])
 
-    frame = spark.range(0, 1, 1, 1).mapInArrow(given_rows, ROWS)
-    stay = places_that_stay(frame, keeps_keyless=keeps_keyless, has_chunks=True)
-    found: defaultdict[int, set[MessagePlace]] = defaultdict(set)
-    for part, *place in stay.collect():
-        found[part].add(MessagePlace(*place))
+    lasts = last_of_keys(spark.range(0, 1, 1, 1).mapInArrow(given_rows, ROWS))
+    assert figures_of(lasts) == (sum(row[2] for row in rows), True, frozenset({7, 9}))
+    stay = places_that_stay(lasts, keeps_keyless=keeps_keyless, has_chunks=True)
+    found: defaultdict[int, set[int]] = defaultdict(set)
+    for (each,) in stay.collect():
+        found[part_of(each)].add(within_part(each))
     for topic, entries in every.items():
         assert found[topic] == set(places_of(entries, keeps_keyless=keeps_keyless)), (
             f"topic {topic}: {entries}"
         )
         places = KeptPlaces(iter(sorted(found[topic])), keeps_keyless=keeps_keyless)
         expected = whole(entries, (kept for _, kept in kept_of(entries, keeps_keyless=keeps_keyless)))
-        assert [places.kept(entry) for entry in entries] == expected
+        assert [places.kept(number, entry) for number, entry in enumerate(entries, 1)] == expected
         places.finish()
 
 
@@ -142,3 +184,9 @@ def test_ledgers_that_follow_each_other_are_one_part_as_far_as_they_fit() -> Non
     assert [[each.entries.ledger_id for each in part.runs] for part in parts] == [[1, 2], [5], [7], [8]]
     assert list(parts_of([], 100)) == []
     assert list(parts_of(runs[:2], 80)) == [Part(0, tuple(runs[:2]))]
+
+
+def test_a_part_of_more_entries_than_places_tell_apart_is_refused() -> None:
+    assert len(list(parts_of([run(1, ENTRIES_MAX, 40)], 2**30))) == 1
+    with pytest.raises(CompactionError, match="ask for smaller parts"):
+        list(parts_of([run(1, ENTRIES_MAX, 40), run(2, 1, 1)], 2**30))

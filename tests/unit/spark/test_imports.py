@@ -50,4 +50,5 @@ assert [row["value"] for row in rows] == [b"a", b"b"], rows
 """
     where = cluster.zookeeper.connect_string, CLUSTER_NAME, str(ledger.id)
     assert imported(script, FORMS_AND_CHECKS, *where) == "[]"
+    assert imported(script, {"pandas"}, *where) == "[]", "Arrow imports it to make columns of lists"
     assert imported(script, {"grpc", "kazoo"}, *where) == "['grpc', 'kazoo']", "the script does work"

@@ -93,7 +93,7 @@ def a_plan_is_never_outdated(*_: Any) -> list[Any]:
     "tests/unit/spark/test_compaction_places.py::test_rule_41_the_places_that_stay_tell_of_each_entry_what_the_core_tells",
 )
 @around(second_pass.KeptPlaces, "kept")
-def a_job_keeps_whole_batches(kept: Any, self: Any, entry: Any) -> Any:
+def a_job_keeps_whole_batches(kept: Any, self: Any, number: Any, entry: Any) -> Any:
     """A task keeps all messages of a batch of which one stays."""
-    found = kept(self, entry)
+    found = kept(self, number, entry)
     return tuple(True for _ in found) if any(found) else found
