@@ -2,7 +2,7 @@
 #
 # The environment is .venv, made by uv from uv.lock. Where uv is missing it is put into a cache outside the tree.
 # Benches have an environment of their own, .venv-bench: on the newest Python here that was built with optimisation.
-# .venv-compiled is the same with compiled wheels, as the images have them: COMPILED=1 has a bench use it.
+# .venv-compiled is the same with wheels that have the modules of tools/compiled compiled: COMPILED=1 has a bench use it.
 
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
@@ -111,7 +111,6 @@ crds: ## copy crds/ into the chart, which carries them
 images: sync ## build the images on this machine alone, from a base of Debian's packages (root; needs buildah and debootstrap): TAG=dev
 	$(call needs,buildah,buildah: apt-get install buildah)
 	$(call needs,debootstrap,debootstrap: apt-get install debootstrap)
-	$(call needs,cc,a C compiler: apt-get install gcc python3-dev)
 	@$(BIN)/python -m tests.kubernetes.images $(if $(TAG),--tag '$(TAG)')
 
 e2e: sync ## install the chart on a real cluster of three nodes, harm it, and lose nothing (root; minutes): STEPS=a,b,…
@@ -123,7 +122,7 @@ e2e: sync ## install the chart on a real cluster of three nodes, harm it, and lo
 sync: uv
 	@$(SYNC)
 
-compiled: sync ## make .venv-compiled, where the modules of tools/compiled are compiled as in the images (needs a C compiler)
+compiled: sync ## make .venv-compiled, where the modules of tools/compiled are compiled (minutes; needs a C compiler)
 	$(call needs,cc,a C compiler: install gcc and the headers of Python, on Debian gcc and python3-dev)
 	@$(BIN)/python -m tools.compiled.environment '$(UV)' .venv-compiled
 
