@@ -2,12 +2,15 @@
 #
 # The environment is .venv, made by uv from uv.lock. Where uv is missing it is put into a cache outside the tree.
 # Benches have an environment of their own, .venv-bench: on the newest Python here that was built with optimisation.
+# .venv-compiled is the same with wheels that have the modules of tools/compiled compiled: COMPILED=1 has a bench use it.
 
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 PYTHON ?= python3
 BIN := .venv/bin
-BENCH := .venv-bench
+BENCH := $(if $(COMPILED),.venv-compiled,.venv-bench)
+BENCH_PYTHON = $(if $(COMPILED),PYTHONSAFEPATH=1 )$(BENCH)/bin/python
+COMPILED_TESTS := tests/unit/core tests/unit/bookie tests/unit/client tests/model/scripts tests/process/integration/test_idle_lac.py tests/process/integration/test_writer_killed.py
 OF_THE_CORE := tests/unit/core tests/model/scripts
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/daybook/uv
 UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo '$(CACHE)/bin/uv')
@@ -17,7 +20,7 @@ SYNC = '$(UV)' sync --frozen --inexact --quiet --extra local
 # $(call needs,COMMAND,TEXT): stop unless COMMAND is there.
 needs = @command -v $(1) >/dev/null 2>&1 || { echo "make $@ needs $(2), and found no '$(1)' on the PATH." >&2; exit 2; }
 
-.PHONY: help demo test check bench bench-peer bench-broker bench-spark growth sim chaos chaos-topics power-cuts witness slo coverage mutants fuzz bit-flips explore reliability rules diagrams format proto crds images e2e sync uv bench-environment
+.PHONY: help demo test check bench bench-peer bench-broker bench-spark growth sim chaos chaos-topics power-cuts witness slo coverage mutants fuzz bit-flips explore reliability rules diagrams format proto crds images e2e sync uv bench-environment compiled test-compiled bench-steps
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -86,24 +89,24 @@ diagrams: sync ## write docs/states.md from the tables of transitions in the cod
 	@$(BIN)/python -m tools.diagrams
 
 bench: bench-environment ## measure throughput, latency, reads and recovery on this machine: ARGS='--help' lists the options
-	@$(BENCH)/bin/python -m bench $(ARGS)
+	@$(BENCH_PYTHON) -m bench $(ARGS)
 
 bench-peer: bench-environment ## the same measurements beside Apache BookKeeper (needs a JDK and Maven)
 	$(call needs,java,a Java runtime to start Apache BookKeeper: install a JDK 17 or newer)
 	$(call needs,mvn,Maven to fetch Apache BookKeeper: install Maven 3.8 or newer)
-	@$(BENCH)/bin/python -m bench --peer $(ARGS)
+	@$(BENCH_PYTHON) -m bench --peer $(ARGS)
 
 bench-broker: bench-environment ## load our brokers, Apache Pulsar's and one that does nothing with pulsar-client: ARGS='--no-peer --rounds 1 …'
-	@$(BENCH)/bin/python -m bench.broker $(ARGS)
+	@$(BENCH_PYTHON) -m bench.broker $(ARGS)
 
 bench-spark: bench-environment ## read ledgers and a topic with Spark, beside Parquet, a null source and plain Python; compact topics, run a retention: ARGS='--rounds 1 --scale 0.1 …'
-	@$(BENCH)/bin/python -m bench.spark $(ARGS)
+	@$(BENCH_PYTHON) -m bench.spark $(ARGS)
 
 rules: sync ## write the index of docs/protocol.md: where the code, the tests and the mutants of each rule are
 	@$(BIN)/python -m tools.rule_index
 
 growth: bench-environment ## measure how costs grow with ledgers, open ledgers, a large store and Topics, and write docs/growth.md: PART=name SIZES='n …'
-	@$(BENCH)/bin/python -m tools.growth $(if $(PART),--part '$(PART)') $(if $(SIZES),--sizes $(SIZES)) $(ARGS)
+	@$(BENCH_PYTHON) -m tools.growth $(if $(PART),--part '$(PART)') $(if $(SIZES),--sizes $(SIZES)) $(ARGS)
 
 crds: ## copy crds/ into the chart, which carries them
 	@cp crds/*.yaml charts/daybook/files/crds/
@@ -122,8 +125,21 @@ e2e: sync ## install the chart on a real cluster of three nodes, harm it, and lo
 sync: uv
 	@$(SYNC)
 
-bench-environment: sync
-	@$(BIN)/python -m bench.environment '$(UV)' $(BENCH)
+compiled: sync ## make .venv-compiled, where the modules of tools/compiled are compiled (minutes; needs a C compiler)
+	$(call needs,cc,a C compiler: install gcc and the headers of Python, on Debian gcc and python3-dev)
+	@$(BIN)/python -m tools.compiled.environment '$(UV)' .venv-compiled
+
+# behind the installed packages: the tree's own daybook would be found first
+test-compiled: compiled ## the tests of what is compiled, some seeds, and processes, over the compiled modules
+	@export PYTHONSAFEPATH=1; .venv-compiled/bin/python -m tools.compiled.check \
+	  && .venv-compiled/bin/python -m pytest -n 2 --dist worksteal --import-mode=importlib -m 'not pure' $(or $(PYTEST),$(COMPILED_TESTS)) \
+	  && .venv-compiled/bin/python -m tests.model.sim --seeds $(or $(SEEDS),0..199)
+
+bench-steps: bench-environment compiled ## what an entry of its own frame costs a client and a bookie without sockets, pure and compiled in turn
+	@PYTHONSAFEPATH=1 .venv-compiled/bin/python -m bench.steps $(ARGS) .venv-bench/bin/python .venv-compiled/bin/python
+
+bench-environment: $(if $(COMPILED),compiled,sync)
+	@$(if $(COMPILED),,$(BIN)/python -m bench.environment '$(UV)' $(BENCH))
 
 uv:
 	@'$(UV)' --version >/dev/null 2>&1 || { \

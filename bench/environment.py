@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,16 +33,21 @@ PARTS: Final = ("--extra=local", "--extra=demo", "--extra=spark", "--group=bench
 def main() -> int:
     """0 when there is an environment."""
     uv, folder = sys.argv[1:]
+    return 0 if make(uv, folder, PARTS) else 1
+
+
+def make(uv: str, folder: str, parts: Sequence[str]) -> str | None:
+    """Make the environment of `parts`; the interpreter it is on, None if something does not install even for the one that runs this."""
     for python in candidates(uv):
         build = about(python)
         if build is None or not build["is_optimised"]:
             continue
-        synced = sync(uv, folder, python)
+        synced = sync(uv, folder, python, parts)
         if not synced.returncode:
             print(f"benches run on {build['build']}")
-            return 0
+            return python
         print(f"{python} is left out, because something does not install for it:\n{synced.stderr}")
-    synced = sync(uv, folder, sys.executable)
+    synced = sync(uv, folder, sys.executable, parts)
     found = about(sys.executable)
     print(
         f"{synced.stderr}WARNING: this machine has no Python {'.'.join(map(str, OLDEST))} or newer that was built"
@@ -50,7 +56,7 @@ def main() -> int:
         "with optimisation (--enable-optimizations) and that all dependencies support: all figures will be too low."
     )
     print(f"benches run on {found and found['build']}")
-    return synced.returncode
+    return None if synced.returncode else sys.executable
 
 
 def candidates(uv: str) -> list[str]:
@@ -75,10 +81,10 @@ def about(python: str) -> dict[str, Any] | None:
     return None if said.returncode else dict(json.loads(said.stdout))
 
 
-def sync(uv: str, folder: str, python: str) -> subprocess.CompletedProcess[str]:
+def sync(uv: str, folder: str, python: str, parts: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Make the environment, or bring it up to date."""
     wheels = [f"--no-build-package={name}" for name in COMPILED]
-    command = [uv, "sync", "--quiet", "--frozen", *PARTS, *wheels]
+    command = [uv, "sync", "--quiet", "--frozen", *parts, *wheels]
     environment = {**os.environ, "UV_PYTHON": python, "UV_PROJECT_ENVIRONMENT": folder}
     return subprocess.run(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
 

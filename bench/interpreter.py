@@ -7,6 +7,7 @@ import json
 import platform
 import shlex
 import sysconfig
+from importlib.util import find_spec
 from typing import Final
 
 _OPTIMISED: Final = "--enable-optimizations"
@@ -22,13 +23,19 @@ def is_optimised() -> bool:
 
 
 def python_build() -> str:
-    """The interpreter, and the options that change its speed."""
+    """The interpreter, the options that change its speed, and whether what it runs of Daybook is compiled in parts."""
     options = _options()
     name = f"{platform.python_implementation()} {platform.python_version()}"
+    kind = "with the modules of tools/compiled compiled" if _is_compiled() else "plain Python"
     if _DEBIANS in options:
-        return f"{name}, Debian's or Ubuntu's build, which is optimised"
+        return f"{name}, Debian's or Ubuntu's build, which is optimised; {kind}"
     chosen = [option for option in options if option.startswith(_SPEED_OPTIONS)]
-    return f"{name}, configured with {' '.join(chosen) or 'no option that optimises it'}"
+    return f"{name}, configured with {' '.join(chosen) or 'no option that optimises it'}; {kind}"
+
+
+def _is_compiled() -> bool:
+    spec = find_spec("daybook.core.stream")
+    return spec is not None and str(spec.origin).endswith(".so")
 
 
 def _options() -> list[str]:

@@ -132,12 +132,14 @@ class WindowLimits:
     full_bytes: int = FULL_MESSAGE_BYTES
 
 
-@dataclass(slots=True)
 class _Sent(Generic[Token]):
-    """A message under way."""
+    """A message under way. No dataclass: mypyc compiles no generic one (tools/compiled)."""
 
-    tokens: list[Token | None]
-    size_bytes: int
+    __slots__ = ("size_bytes", "tokens")
+
+    def __init__(self, tokens: list[Token | None], size_bytes: int) -> None:
+        self.tokens = tokens
+        self.size_bytes = size_bytes
 
 
 class StreamWindow(Generic[Token]):

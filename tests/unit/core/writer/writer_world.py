@@ -10,8 +10,8 @@ it holds the writer to what must be true of any history:
 """
 
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
@@ -102,17 +102,18 @@ class WriterWorld:
         self.registry = {
             bookie: BookieInfo(bookie, boot_id=f"{bookie}-1") for bookie in (*bookies, *spares.split())
         }
-        self.writer = LedgerWriter(
+        made = partial(
+            LedgerWriter,
             self.stored,
             self.version,
             policy=policy or WriterPolicy(),
             placement=InOrder(),
-            rng=Random(1),
-            bookies=dict(self.registry),
             explicit_ids=explicit_ids,
             deferred_sync=deferred_sync,
         )
-        self._stepped = deepcopy(self.writer)  # it takes the long way, which must do the same
+        self.writer = made(rng=Random(1), bookies=dict(self.registry))
+        self._stepped = made(rng=Random(1), bookies=dict(self.registry))
+        """It takes the long way, which must do the same."""
         self.bookies = {name: MemoryBookie(name, info.boot_id) for name, info in self.registry.items()}
         self.lost_cas: list[CasMetadata] = []
         """Compare-and-sets without an answer that were not applied, so far."""
