@@ -47,6 +47,13 @@ def test_other_names_are_refused_with_a_reason(text: str, what: str) -> None:
         TopicName.parse(text)
 
 
+def test_a_topic_and_a_tenant_have_no_slash() -> None:
+    with pytest.raises(TopicNameError, match="cannot name a topic: use no slash"):
+        TopicName("a", "b", "or/ders")
+    with pytest.raises(TopicNameError, match="cannot name a tenant: use no slash"):
+        check_entity("a/b", "tenant")
+
+
 def test_the_longest_name_is_taken() -> None:
     assert check_entity("x" * NAME_BYTES_MAX, "tenant")
 
