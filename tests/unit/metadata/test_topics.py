@@ -151,11 +151,12 @@ async def test_subscriptions_of_any_name_are_listed(opener: Opener) -> None:
     async with stores(opener, 1) as (store,):
         manager = TopicManager(store, await formatted(store))
         await manager.create(ORDERS)
-        for name in STRANGE:
+        names = (*STRANGE, "a/b")
+        for name in names:
             await manager.create_cursor(ORDERS, name, CursorRecord(), list_version=0)
-        assert await manager.cursors(ORDERS) == tuple(sorted(STRANGE))
+        assert await manager.cursors(ORDERS) == tuple(sorted(names))
         with pytest.raises(TopicNameError):
-            await manager.create_cursor(ORDERS, "a/b", CursorRecord(), list_version=0)
+            await manager.create_cursor(ORDERS, " ", CursorRecord(), list_version=0)
 
 
 async def test_topics_of_any_name_are_listed_by_namespace(opener: Opener) -> None:

@@ -26,7 +26,7 @@ def test_a_rule_shows_its_code_its_tests_and_its_mutants() -> None:
     assert all(name.count(".") == 1 for name in found[29].mutants)
     lines = table(found).splitlines()
     assert len(lines) == 2 + len(LISTED)
-    assert "topics come with the broker" in lines[1 + 39]
+    assert "brokers do not remove duplicates yet" in lines[1 + 39]
 
 
 def test_what_stands_around_the_index_is_kept() -> None:
