@@ -300,4 +300,4 @@ async def _opened(position: Position, data: Buffer, left: tuple[int, ...]) -> Op
         return open_entry(position, data, _uncompress, left=left)
     except _CodecsNotLoadedError:
         await asyncio.to_thread(load_codecs)
-    return open_entry(position, data, _uncompress, left=left)
+    return open_entry(position, data, uncompressed, left=left)
