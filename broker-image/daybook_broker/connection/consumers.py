@@ -110,10 +110,10 @@ async def _add_consumer(connection: Connection, command: CommandSubscribe) -> No
     topic = await connection.broker.registry.load(name, create=command.force_topic_creation)
     topic.check_open()
     subscription = await topic.subscriptions.subscribe(_subscription_wish(command))
+    await subscription.admit(wish)
     if command.start_message_rollback_duration_sec and not command.durable:
         before_ms = unix_ms() - 1000 * command.start_message_rollback_duration_sec
-        await subscription.seek_time(before_ms)
-    await subscription.admit(wish)
+        await subscription.seek_time(before_ms, reads_compacted=wish.reads_compacted)
     topic.check_open()
 
     def on_closed(consumer: Consumer, urls: BrokerUrls | None) -> None:

@@ -6,6 +6,8 @@ last message is before that position had it there before, too. A ledger that the
 not the end of anything (rule 41).
 """
 
+from bisect import bisect_right
+from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 from daybook.core.ids import EntryId, LedgerId
@@ -14,6 +16,7 @@ from daybook.core.topics.dispatch.entries import TopicEntry
 from daybook.core.topics.dispatch.events import CompactedPart
 from daybook.core.topics.ledger_list import NO_POSITION, CompactedLedger, Compaction, LedgerList, Position
 from daybook.core.topics.name import TopicName
+from daybook.wire.pulsar.entries import decode_metadata, split_entry
 from daybook_broker.topics.ledger_reads import (
     READ_BYTES_MAX,
     READ_BYTES_MIN,
@@ -129,6 +132,32 @@ class CompactedReads:
             else:
                 opened = decode_compacted(found.data)
                 return LastMessage(TopicEntry(opened.position, opened.data, found.messages), opened.left)
+
+    async def last_before(self, unix_ms: int) -> Position:
+        """The last entry that was published before `unix_ms`, publish times taken as rising; NO_POSITION if there is none.
+
+        Raises as `read`, and EntryError.
+        """
+        while True:
+            compaction = self._topic.ledger_list.compaction
+            try:
+                return NO_POSITION if compaction is None else await self._last_before(compaction, unix_ms)
+            except LedgerGoneError as error:
+                assert compaction is not None
+                await self._check_gone(compaction, error)
+
+    async def _last_before(self, compaction: Compaction, unix_ms: int) -> Position:
+        starts = list(accumulate((each.entries for each in compaction.ledgers), initial=0))
+        found, low, high = NO_POSITION, 0, starts[-1]
+        while low < high:
+            middle = (low + high) // 2
+            number = bisect_right(starts, middle) - 1
+            entry = await self._at(compaction.ledgers[number], middle - starts[number])
+            if decode_metadata(split_entry(entry.data)).publish_time < unix_ms:
+                found, low = entry.position, middle + 1
+            else:
+                high = middle
+        return found
 
     async def ends(self, ledger: CompactedLedger) -> tuple[Position, Position]:
         """The positions of the first and the last entry of a ledger. Raises ReadDelayedError, CompactionError, LedgerGoneError."""

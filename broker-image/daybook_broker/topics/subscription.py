@@ -232,12 +232,12 @@ class Subscription:
         mark_delete = self._extent.before(first)
         if self._compacted is not None and first <= self._extent.first:
             mark_delete = max(NO_POSITION, first.before)
-        await self._reset(mark_delete, batch)
+        await self._reset(mark_delete, batch, reaches_back=self._compacted is not None)
 
-    async def _reset(self, mark_delete: Position, batch: Acked | None = None) -> None:
+    async def _reset(self, mark_delete: Position, batch: Acked | None = None, *, reaches_back: bool) -> None:
         self._is_seeking = True
         self.disconnect()
-        self.acks.reset(mark_delete, reaches_back=self._compacted is not None)
+        self.acks.reset(mark_delete, reaches_back=reaches_back)
         if batch is not None:
             self.acks.ack_batch(*batch)
         self._step(AcksReset())
@@ -249,12 +249,16 @@ class Subscription:
         self._is_seeking = False
         self._check_empty()
 
-    async def seek_time(self, unix_ms: int) -> None:
-        """Begin again with the first entry that was published at `unix_ms` or later. All consumers connect again."""
+    async def seek_time(self, unix_ms: int, *, reads_compacted: bool = False) -> None:
+        """Begin again with the first entry that was published at `unix_ms` or later, as its consumers read it. All connect again.
+
+        `reads_compacted`: how the first one will read, if there is none yet.
+        """
         last = await last_before(self._extent, self._reads, unix_ms)
-        if self._compacted is not None and last < self._extent.first:
-            last = NO_POSITION  # when what is compacted was published, nobody has looked
-        await self._reset(last)
+        compacted = self._make_compacted() if reads_compacted else self._compacted
+        if compacted is not None and (last < self._extent.first or last <= compacted.horizon()):
+            last = await compacted.last_before(unix_ms)
+        await self._reset(last, reaches_back=compacted is not None)
 
     async def last_message(self) -> LastMessage | None:
         """The last entry that a consumer can receive; None if the topic has none any more. Raises ReadDelayedError, CompactionError."""

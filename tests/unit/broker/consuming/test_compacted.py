@@ -19,10 +19,17 @@ from daybook.core.ids import LedgerId
 from daybook.core.topics.ledger_list import Position
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.trim_plan import PlannedLedger
-from daybook.wire.pulsar.pulsar_pb2 import CompressionType, MessageMetadata
+from daybook.runtime.clock import unix_ms
+from daybook.wire.pulsar.pulsar_pb2 import (
+    BaseCommand,
+    CommandFlow,
+    CommandSubscribe,
+    CompressionType,
+    MessageMetadata,
+)
 from tests.unit.broker.consuming.conftest import ServedBroker
 from tests.unit.broker.consuming.kit import LIMIT_MS, gets_nothing, receive
-from tests.unit.broker.kit import LIMIT_S, new_topic
+from tests.unit.broker.kit import LIMIT_S, frame_client, new_topic
 
 pytestmark = pytest.mark.integration
 
@@ -351,6 +358,69 @@ def test_batches_in_a_compression_that_a_broker_cannot_read_are_an_error_that_sa
     assert keyed(read(client, topic)) == [("k", f"{value}" * SQUEEZED) for value in (2, 1, 2)]
     compact(served, topic)
     assert keyed(read(client, topic)) == [("k", "2" * SQUEEZED)]
+
+
+def test_a_time_is_found_in_what_was_compacted_and_in_the_topics_own_ledgers(
+    served: ServedBroker, client: pulsar.Client
+) -> None:
+    topic = new_topic()
+    publish(client, topic, BEFORE)
+    between_ms = unix_ms() + 1
+    while unix_ms() <= between_ms:  # the next messages are later, by the clock of their producer
+        pass
+    later: list[Written] = [("k0", "12"), ("k7", "13")]
+    publish(client, topic, later)
+    compact(served, topic)
+    before = [LEFT[1], LEFT[2], LEFT[3]]
+
+    def found(at_ms: int) -> list[Written]:
+        reader = client.create_reader(topic, pulsar.MessageId.earliest, is_read_compacted=True)
+        reader.seek(at_ms)
+        messages = []
+        while reader.has_message_available():
+            messages.append(reader.read_next(LIMIT_MS))
+        reader.close()
+        return keyed(messages)
+
+    assert found(between_ms) == later
+    drop_own_ledgers(served, topic)
+    assert found(between_ms) == later, "only the compacted ledgers have it"
+    assert found(1) == [*before, *later]
+    tail: list[Written] = [("k8", "14")]
+    publish(client, topic, tail)
+    assert found(between_ms) == [*later, *tail]
+    assert found(unix_ms() + 60_000) == []
+
+
+def test_a_reader_that_starts_some_time_ago_begins_in_what_was_compacted(
+    served: ServedBroker, client: pulsar.Client
+) -> None:
+    topic = new_topic()
+    publish(client, topic, BEFORE)
+    compact(served, topic)
+    drop_own_ledgers(served, topic)
+    command = CommandSubscribe(
+        topic=topic,
+        subscription="some-time-ago",
+        subType=CommandSubscribe.Exclusive,
+        consumer_id=1,
+        request_id=2,
+        durable=False,
+        read_compacted=True,
+        start_message_rollback_duration_sec=3600,
+    )
+
+    async def work() -> list[int]:
+        async with frame_client(served.broker) as by_hand:
+            answer = await by_hand.ask(BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=command))
+            assert answer.type == BaseCommand.SUCCESS
+            flow = CommandFlow(consumer_id=1, messagePermits=100)
+            by_hand.send(BaseCommand(type=BaseCommand.FLOW, flow=flow))
+            found = [await by_hand.receive() for _ in LEFT]
+            assert {each.type for each in found} == {BaseCommand.MESSAGE}
+            return [each.message.message_id.entryId for each in found]
+
+    assert served.call(work()) == [8, 10, 11, 13]
 
 
 def test_the_consumers_of_a_subscription_all_read_what_is_compacted_or_none(
