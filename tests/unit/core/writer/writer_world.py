@@ -112,8 +112,7 @@ class WriterWorld:
             deferred_sync=deferred_sync,
         )
         self.writer = made(rng=Random(1), bookies=dict(self.registry))
-        self._stepped = made(rng=Random(1), bookies=dict(self.registry))
-        """It takes the long way, which must do the same."""
+        self._stepped = made(rng=Random(1), bookies=dict(self.registry))  # it takes the long way
         self.bookies = {name: MemoryBookie(name, info.boot_id) for name, info in self.registry.items()}
         self.lost_cas: list[CasMetadata] = []
         """Compare-and-sets without an answer that were not applied, so far."""
