@@ -13,6 +13,7 @@ pytest_plugins = [
     "tests.fixtures.cluster",
     "tests.fixtures.brokers",
     "tests.fixtures.spark",
+    "tests.fixtures.object_store",
 ]
 
 SHRINKING_S = 420

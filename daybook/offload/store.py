@@ -21,6 +21,20 @@ _OPTIONS: Final = {
 }
 _HOW: Final = "use file:///folder or s3://bucket/prefix?region=…&endpoint_override=…"
 _UNSAFE: Final = re.compile(rb"[^A-Za-z0-9.-]")
+_ADVICE: Final = (
+    (re.compile("NO_SUCH_BUCKET"), "create the bucket, or correct its name in the URI"),
+    (
+        re.compile(
+            "ACCESS_DENIED|INVALID_ACCESS_KEY|INVALID_CLIENT_TOKEN|SIGNATURE|EXPIRED|UNRECOGNIZED_CLIENT"
+        ),
+        "the store refuses this process: correct the credentials in its environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) or its role, which has to allow listing, reading, writing and deleting below this place",
+    ),
+    (
+        re.compile("NETWORK_CONNECTION"),
+        "nothing answers there: correct `endpoint_override`, `scheme` and `region` in the URI, or let this process through to the store",
+    ),
+)
+"""What to do about an error of S3, by the name that AWS's library gives it."""
 
 
 class Opened(NamedTuple):
@@ -80,11 +94,16 @@ def store_errors(uri: str) -> Iterator[None]:
         msg = f"{uri} does not exist: bring it back from a backup or a former version of the bucket, at this place"
         raise OffloadFileError(msg) from error
     except OSError as error:
-        msg = f"{uri} cannot be used ({str(error)[:300]}): check the place, the network, and the credentials in the environment"
+        msg = f"{uri} cannot be used ({str(error)[:300]}): {_advice(str(error))}"
         raise OffloadError(msg) from error
     except (ArrowException, ValueError) as error:
         msg = f"{uri} is damaged ({str(error)[:300]}): bring it back from a backup or a former version of the bucket"
         raise OffloadFileError(msg) from error
+
+
+def _advice(problem: str) -> str:
+    known = (advice for pattern, advice in _ADVICE if pattern.search(problem))
+    return next(known, "check the place, the network, and the credentials in the environment")
 
 
 def file_uri(uri: str, *below: str) -> str:

@@ -1,1 +1,1 @@
-"""Files of offloaded ledgers: on a local disk, and in an S3 that runs in this process."""
+"""Files of offloaded ledgers: on a local disk, and in an S3."""

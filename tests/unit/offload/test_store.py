@@ -9,6 +9,7 @@ from daybook.core.topics.name import TopicName
 from daybook.offload.errors import OffloadError, OffloadMissingError
 from daybook.offload.reading import EntriesFile
 from daybook.offload.store import check_uri, file_uri, files_in, make_folder, topic_folder
+from tests.fixtures.object_store import S3
 from tests.unit.offload.kit import write
 
 
@@ -66,8 +67,24 @@ def test_a_store_that_cannot_be_reached_says_what_to_check(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     uri = f"s3://cold?region=us-east-1&scheme=http&endpoint_override=127.0.0.1:{unused_tcp_port}"
-    with pytest.raises(OffloadError, match="check the place, the network, and the credentials"):
+    with pytest.raises(OffloadError, match="nothing answers there: correct `endpoint_override`"):
         files_in(file_uri(uri, "topic"))
+
+
+def test_a_bucket_that_is_missing_is_named_as_such(s3: S3) -> None:
+    with pytest.raises(OffloadError, match="create the bucket"):
+        write(s3.place("no-such-bucket"), [b"a"])
+
+
+def test_credentials_that_the_store_refuses_are_named_as_such(s3: S3) -> None:
+    write(file_uri(s3.place(), "a"), [b"a"])
+    with s3.refusing():
+        with pytest.raises(OffloadError, match="correct the credentials in its environment"):
+            EntriesFile(file_uri(s3.place(), "a"), 7, 1)
+        with pytest.raises(OffloadError, match="correct the credentials in its environment"):
+            write(file_uri(s3.place(), "b"), [b"a"])
+        with pytest.raises(OffloadError, match="correct the credentials in its environment"):
+            files_in(s3.place())
 
 
 def test_a_folder_that_cannot_be_made_says_why(tmp_path: Path) -> None:
