@@ -3,6 +3,9 @@
 import asyncio
 import hashlib
 import json
+import os
+import signal
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +18,7 @@ from daybook_spark.compact.job import Compacted, CompactionSettings, compact_top
 from daybook_spark.options import Where
 
 import daybook
+from daybook.autorecovery.cluster import is_set_within
 from daybook.client.broker_admin import Admin, AdminError
 from daybook.client.broker_topics import commit_compaction
 from daybook.core.ledger.metadata import TOPIC_KEY
@@ -39,6 +43,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 Compact = Callable[..., Compacted | None]
 Message = tuple[str | None, bytes]
 LIMIT_MS = 40_000
+LOOK_MS = 50
 SMALL = CompactionSettings(part_bytes=2500)
 """Several parts for a few messages."""
 
@@ -247,6 +252,42 @@ async def test_rule_41_a_job_that_is_interrupted_while_the_owner_names_its_ledge
         await asyncio.to_thread(compact, topic.name)
     assert await topic.ledgers_of_jobs() == await topic.named() != set()
     assert await topic.read() == last_of(topic.sent)
+
+
+async def test_rule_41_a_driver_that_is_killed_while_its_tasks_write_changes_nothing_and_the_next_run_compacts(
+    topic: Topic, compact: Compact, cluster: LocalCluster, brokers: Brokers, tmp_path: Path
+) -> None:
+    del brokers
+    await topic.publish(messages(30, 7), batch=4)
+    command = [sys.executable, "-c", "from daybook.cli.main import app; app(prog_name='daybook')"]
+    options = [
+        "spark",
+        "compaction",
+        "--master",
+        "local[1]",
+        "--topic",
+        topic.name,
+        "--dir",
+        str(cluster.directory),
+    ]
+    log = tmp_path / "driver.log"
+    with log.open("wb") as out:
+        driver = await asyncio.create_subprocess_exec(
+            *command, *options, stdout=out, stderr=out, start_new_session=True
+        )
+    try:
+        while not (written := await topic.ledgers_of_jobs()):
+            assert driver.returncode is None, log.read_text()
+            await is_set_within(asyncio.Event(), LOOK_MS)
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)  # Spark's JVM and its workers, too
+        await driver.wait()
+    assert await topic.named() == set()
+    assert await topic.read() == topic.sent
+
+    await asyncio.to_thread(compact, topic.name)
+    assert await topic.read() == last_of(topic.sent)
+    assert not await topic.named() & written, "the ledgers of the killed run are retention's (rule 71)"
 
 
 async def test_rule_38_a_topic_that_rolls_and_changes_its_owner_meanwhile_is_compacted_all_the_same(
