@@ -21,7 +21,7 @@ from tests.model.sim.trace import FAULTS
 from tests.model.sim.world import World
 
 CHUNK: Final = 600
-CHUNKS: Final = 4
+CHUNKS: Final = 2
 
 
 @pytest.mark.timeout(400)

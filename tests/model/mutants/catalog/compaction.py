@@ -91,6 +91,7 @@ def a_plan_is_never_outdated(*_: Any) -> list[Any]:
 @by_test(
     41,
     "tests/unit/spark/test_compaction_places.py::test_rule_41_the_places_that_stay_tell_of_each_entry_what_the_core_tells",
+    slow=True,
 )
 @around(second_pass.KeptPlaces, "kept")
 def a_job_keeps_whole_batches(kept: Any, self: Any, number: Any, entry: Any) -> Any:

@@ -43,7 +43,11 @@ async def old_disks_are_marked_without_the_claim(self: Claim) -> None:
     self.disks.done()
 
 
-@by_test(57, f"{_TESTS}::test_rule_57_a_process_whose_directories_were_copied_and_started_elsewhere_stops")
+@by_test(
+    57,
+    f"{_TESTS}::test_rule_57_a_process_whose_directories_were_copied_and_started_elsewhere_stops",
+    slow=True,
+)
 def copies_of_the_directories_are_the_bookie_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that registers does not check whether another one has started on the same cookie since."""
 

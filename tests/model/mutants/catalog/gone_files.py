@@ -53,14 +53,14 @@ def any_file_is_one_of_an_offload(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(gone, "OF_A_JOB", re.compile(".*"))
 
 
-@by_test(73, f"{JOB}::test_rule_73_a_topic_is_read_again_before_a_file_goes")
+@by_test(73, f"{JOB}::test_rule_73_a_topic_is_read_again_before_a_file_goes", slow=True)
 @around(gone_files._Part, "_exists")
 async def a_topic_is_read_once(exists: Any, part: Any, topic: TopicName) -> bool:
     """A topic that is created again while its files go, or that a restore brings back, loses the rest."""
     return await exists(part, topic) if not part.due else False
 
 
-@by_test(73, f"{JOB}::test_rule_73_a_listing_that_is_not_whole_deletes_nothing")
+@by_test(73, f"{JOB}::test_rule_73_a_listing_that_is_not_whole_deletes_nothing", slow=True)
 @instead_of(gone_files, "topics_of")
 async def files_go_by_a_partial_listing(
     client: Client, selection: Selection, job: str

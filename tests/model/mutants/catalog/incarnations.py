@@ -22,7 +22,7 @@ _CLAIM = "tests/unit/metadata/test_claim.py"
 _CLIENT = "tests/unit/client/test_incarnations.py"
 
 
-@by_test(57, f"{_CLAIM}::test_rule_57_a_process_whose_cookie_was_replaced_registers_no_more")
+@by_test(57, f"{_CLAIM}::test_rule_57_a_process_whose_cookie_was_replaced_registers_no_more", slow=True)
 @instead_of(claim.Claim, "check_cookie")
 async def incarnations_are_not_compared(self: claim.Claim) -> int:
     """A process registers whatever cookie ZooKeeper has."""

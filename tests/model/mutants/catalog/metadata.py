@@ -69,7 +69,11 @@ async def the_disable_flag_is_not_read(_self: Any) -> bool:
     return False
 
 
-@by_test(34, "tests/unit/metadata/test_tasks.py::test_rule_34_a_lease_is_over_as_soon_as_its_session_may_be")
+@by_test(
+    34,
+    "tests/unit/metadata/test_tasks.py::test_rule_34_a_lease_is_over_as_soon_as_its_session_may_be",
+    slow=True,
+)
 @instead_of(resolving.ResolvingStore, "session_may_have_ended")
 async def a_lease_is_held_until_its_loss_is_reported(self: Any, session_id: int) -> None:
     """An owner continues after its session may have ended, until the loss is reported to it."""
@@ -173,7 +177,9 @@ async def a_release_is_bound_to_no_session(
 
 
 @by_test(
-    42, "tests/unit/metadata/test_bookies.py::test_rule_42_a_bookie_registers_again_after_its_session_expired"
+    42,
+    "tests/unit/metadata/test_bookies.py::test_rule_42_a_bookie_registers_again_after_its_session_expired",
+    slow=True,
 )
 @instead_of(registration.Registration, "_keep")
 async def a_bookie_registers_once(_self: Any) -> None:

@@ -38,7 +38,7 @@ def an_owner_in_doubt_answers_a_lookup(decide: Any, facts: Any) -> Any:
     return decide(replace(facts, is_certain=True))
 
 
-@by_test(46, f"{DOUBT}::test_rule_46_an_owner_in_doubt_owns_nothing_and_answers_no_lookup")
+@by_test(46, f"{DOUBT}::test_rule_46_an_owner_in_doubt_owns_nothing_and_answers_no_lookup", slow=True)
 @instead_of(held.HeldBundles, "owns")
 def what_is_held_is_owned_in_doubt_as_well(self: Any, bundle: Any) -> bool:
     """A broker owns what it has a lease of, whatever has become of its session."""
@@ -70,7 +70,7 @@ def liveness_asks_zookeeper(checks: Any, progress: Any, state: process.State) ->
     return {**found, "liveness": [*found["liveness"], state.problem]}
 
 
-@by_test(46, f"{CUT_OFF}::test_rule_46_clients_are_kept_while_zookeeper_answers_nobody")
+@by_test(46, f"{CUT_OFF}::test_rule_46_clients_are_kept_while_zookeeper_answers_nobody", slow=True)
 @around(CutOff, "__init__")
 def clients_are_let_go_whoever_serves(init: Any, self: CutOff, *terms: Any, **_serves: Any) -> None:
     """A broker lets its clients go although nobody could serve them."""
@@ -81,7 +81,7 @@ def clients_are_let_go_whoever_serves(init: Any, self: CutOff, *terms: Any, **_s
     init(self, *terms[:3], serves=always)
 
 
-@by_test(38, f"{OWNERSHIP}::test_a_broker_that_stops_hands_all_over")
+@by_test(38, f"{OWNERSHIP}::test_a_broker_that_stops_hands_all_over", slow=True)
 @instead_of(Ownership, "unload")
 async def a_broker_stops_without_an_unload(_: Ownership, _topic: Any, _to: str = "") -> None:
     """A rolling update leaves each topic without an owner until the session of the broker has ended."""

@@ -43,7 +43,12 @@ _NO_POOLS = "The simulator's ledgers name no pool."
 _AMONG = "tests/unit/core/placement/test_among.py::"
 
 
-@mutant(69, f"{_AMONG}test_rule_69_an_ensemble_is_of_the_pool_or_there_is_none", not_simulated=_NO_POOLS)
+@mutant(
+    69,
+    f"{_AMONG}test_rule_69_an_ensemble_is_of_the_pool_or_there_is_none",
+    not_simulated=_NO_POOLS,
+    slow=True,
+)
 def any_bookie_is_of_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger of a pool is created on whichever bookies there are."""
     monkeypatch.setattr(PoolBookies, "allows", lambda self, bookie: True)

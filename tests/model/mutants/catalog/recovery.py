@@ -207,6 +207,7 @@ def a_close_overwrites_what_changed_meanwhile(
     56,
     "tests/model/explore/test_metadata_races.py::test_rule_56_deletion_recovery_and_repair_notice_each_other",
     swarm=CLOSES,
+    slow=True,
 )
 def a_close_undoes_a_repair(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same, in a race with a repair of an older fragment."""

@@ -33,6 +33,7 @@ def an_append_stream_keeps_its_window(end: Any, self: Any, task: asyncio.Task[No
     7,
     "tests/unit/client/test_gathering.py::test_rule_07_a_call_without_an_answer_does_not_keep_others_waiting",
     not_simulated="a recovery that waits for another one's bookie ends later, at the same entry",
+    slow=True,
 )
 def questions_wait_for_the_call_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one recovery asks of a bookie waits until that has answered the questions of others."""
