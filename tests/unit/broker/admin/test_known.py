@@ -45,7 +45,7 @@ async def test_a_broker_reports_its_topics_page_by_page_without_asking_anybody(
         await load(admin, *names)
         asked: list[str] = []
         store = type(admin.broker.client.store)
-        for method in ("get", "children", "exists", "sync", "multi", "put"):
+        for method in ("get", "children", "exists", "sync"):  # the broker writes on its own account meanwhile
             real = getattr(store, method)
 
             def spy(self: Any, *args: Any, _real: Any = real, _name: str = method, **rest: Any) -> Any:
