@@ -230,8 +230,11 @@ def test_a_topic_is_created_used_grown_and_kept(
 
 
 def test_what_the_operator_writes_on_a_topic_has_it_reconciled_by_nobody(empty_site: Site) -> None:
-    """One reconcile creates, one more finds the topic and says so; then each change of a person is its own."""
-    site = empty_site
+    """One reconcile creates, one more finds the topic and says so; then each change of a person is its own.
+
+    One event may overtake the API server's answer to the write that it is about, and is not recognised then.
+    """
+    site, overtaking = empty_site, 1
     operator = site.operator(RESYNC_MS="600000")
     operator.start()
 
@@ -242,11 +245,11 @@ def test_what_the_operator_writes_on_a_topic_has_it_reconciled_by_nobody(empty_s
         return operator.metric('daybook_operator_reconciles_total{kind="Topic",result="ok"}')
 
     until(operator.leads, operator, "it leads")
-    assert reconciles_until_ready("quiet") <= 2
-    assert reconciles_until_ready("after-creation") <= 4
+    assert reconciles_until_ready("quiet") <= 2 + overtaking
+    assert reconciles_until_ready("after-creation") <= 4 + overtaking
     site.patch("quiet", '{"metadata":{"finalizers":[]}}')
     until(lambda: bool(site.get("quiet")["metadata"].get("finalizers")), operator, "the claim is made again")
-    assert reconciles_until_ready("after-claim") <= 4 + 1 + 2
+    assert reconciles_until_ready("after-claim") <= 4 + 1 + 2 + overtaking
     site.patch("quiet", '{"spec":{"messageTTLSeconds":60}}')
     generation = site.get("quiet")["metadata"]["generation"]
     until(
@@ -254,7 +257,7 @@ def test_what_the_operator_writes_on_a_topic_has_it_reconciled_by_nobody(empty_s
         operator,
         "the change is seen",
     )
-    assert reconciles_until_ready("after-change") <= 7 + 2 + 2
+    assert reconciles_until_ready("after-change") <= 7 + 2 + 2 + overtaking
     assert operator.end() == 0
 
 
