@@ -11,11 +11,9 @@ from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
 from tests.cluster.node_files import GATEWAY
+from tests.fixtures.object_store import filesystem
 
 BUCKET: Final = "daybook-cold"
-REGION: Final = "us-east-1"
-KEY: Final = "test"
-"""Both of the access key and of its secret: this S3 takes any."""
 
 
 def main() -> None:
@@ -23,14 +21,7 @@ def main() -> None:
     server = ThreadedMotoServer(ip_address=GATEWAY, port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    store = fs.S3FileSystem(
-        access_key=KEY,
-        secret_key=KEY,
-        region=REGION,
-        scheme="http",
-        endpoint_override=f"{host}:{port}",
-        allow_bucket_creation=True,
-    )
+    store = filesystem(f"{host}:{port}", allow_bucket_creation=True)
     store.create_dir(BUCKET)
     print(json.dumps(f"{host}:{port}"), flush=True)
     for _ in sys.stdin:

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import yaml
 
+from tests.fixtures.object_store import KEY, REGION
 from tests.kubernetes.e2e.broker_steps import upgrade
-from tests.kubernetes.e2e.bucket import BUCKET, KEY, REGION
+from tests.kubernetes.e2e.bucket import BUCKET
 from tests.kubernetes.e2e.repairs import StepError
 from tests.kubernetes.e2e.world import BROKER, NAMESPACE, POOL, SERVICE_URL, Companion, NotYet, World
 from tests.paths import ROOT

@@ -14,8 +14,7 @@ from daybook.metadata.job_results import JobResults
 from tests.fixtures.brokers import Brokers
 from tests.fixtures.object_store import CREDENTIALS, S3
 from tests.fixtures.spark import RunJob
-from tests.unit.spark.kit import new_topic, readable, send
-from tests.unit.spark.test_offload import close_ledger, rows, until_without_replicas
+from tests.unit.spark.test_offload import closed_topic, rows, until_without_replicas
 from tests.unit.spark.test_restore import VALUES, done, received
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -37,19 +36,6 @@ def with_credentials(s3: S3, shared_brokers: Brokers) -> Iterator[Brokers]:
     shared_brokers.none()
 
 
-async def closed_topic(
-    brokers: Brokers, pulsar_client: pulsar.Client, client: daybook.Client, *parts: list[bytes]
-) -> str:
-    """A topic that keeps all of its messages, with a closed ledger for each part."""
-    topic = new_topic()
-    pulsar_client.subscribe(topic, "holds", initial_position=pulsar.InitialPosition.Earliest).close()
-    for part in parts:
-        last = await asyncio.to_thread(send, pulsar_client, topic, part)
-        await readable(client, topic, last)
-        await asyncio.to_thread(close_ledger, brokers, topic)
-    return topic
-
-
 @pytest.mark.usefixtures("executors")
 async def test_ids_and_bytes_are_the_same_from_the_bucket_and_after_the_restore(
     run_job: RunJob,
@@ -59,7 +45,7 @@ async def test_ids_and_bytes_are_the_same_from_the_bucket_and_after_the_restore(
     client: daybook.Client,
     s3: S3,
 ) -> None:
-    topic = await closed_topic(with_credentials, pulsar_client, client, VALUES[:4], VALUES[4:])
+    topic = await closed_topic(with_credentials, pulsar_client, client, (VALUES[:4], VALUES[4:]))
     before = await asyncio.to_thread(received, pulsar_client, topic, "before")
     offload = ("--topic", topic, "--to", s3.place(), "--lag", "0", "--rows")
     figures = await done(run_job, cluster, "offload", *offload)
@@ -85,7 +71,7 @@ async def test_a_missing_bucket_and_refused_credentials_are_named_with_what_to_d
     client: daybook.Client,
     s3: S3,
 ) -> None:
-    topic = await closed_topic(brokers, pulsar_client, client, VALUES)
+    topic = await closed_topic(brokers, pulsar_client, client, [VALUES])
 
     async def fails(place: str, advice: str) -> None:
         offload = ("--topic", topic, "--to", place)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pulsar
@@ -47,6 +48,23 @@ def close_ledger(brokers: Brokers, topic: str) -> None:
     admin.ask_any("PUT", f"/admin/v2/{topic.replace('://', '/')}/unload")
 
 
+async def closed_topic(
+    brokers: Brokers,
+    pulsar_client: pulsar.Client,
+    client: daybook.Client,
+    parts: Sequence[list[bytes]],
+    subscription: str = "holds",
+) -> str:
+    """A topic with a closed ledger for each part, whose messages a subscription at its begin keeps."""
+    topic = new_topic()
+    pulsar_client.subscribe(topic, subscription, initial_position=pulsar.InitialPosition.Earliest).close()
+    for part in parts:
+        last = await asyncio.to_thread(send, pulsar_client, topic, part)
+        await readable(client, topic, last)
+        await asyncio.to_thread(close_ledger, brokers, topic)
+    return topic
+
+
 async def rows(client: daybook.Client, topic: str) -> tuple[ListedLedger, ...]:
     found = await TopicManager(client.store, client.layout).read(TopicName.parse(topic), sync=True)
     return tuple(each for each in found.value.ledgers if each.entries)
@@ -69,12 +87,7 @@ async def test_rule_70_closed_ledgers_go_into_files_and_consumers_and_queries_re
     run_job: RunJob,
     tmp_path: Path,
 ) -> None:
-    topic = new_topic()
-    pulsar_client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest).close()
-    for part in (VALUES[:4], VALUES[4:]):
-        last = await asyncio.to_thread(send, pulsar_client, topic, part)
-        await readable(client, topic, last)
-        await asyncio.to_thread(close_ledger, brokers, topic)
+    topic = await closed_topic(brokers, pulsar_client, client, (VALUES[:4], VALUES[4:]), "s")
     there = ("--topic", topic, "--to", f"file://{tmp_path}/cold", "--lag", "0")
 
     code, shown, _ = await asyncio.to_thread(run_job, cluster, "offload", *there, "--dry-run")

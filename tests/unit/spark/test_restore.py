@@ -25,8 +25,7 @@ from daybook.offload.store import delete_file
 from tests.fixtures.brokers import Brokers
 from tests.fixtures.spark import RunJob, where
 from tests.unit.offload.kit import write
-from tests.unit.spark.kit import new_topic, readable, send
-from tests.unit.spark.test_offload import LIMIT_MS, close_ledger, rows, until_without_replicas
+from tests.unit.spark.test_offload import LIMIT_MS, close_ledger, closed_topic, rows, until_without_replicas
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -69,12 +68,7 @@ async def test_rule_72_ids_and_bytes_are_the_same_before_an_offload_after_it_and
     spark: SparkSession,
     tmp_path: Path,
 ) -> None:
-    topic = new_topic()
-    pulsar_client.subscribe(topic, "holds", initial_position=pulsar.InitialPosition.Earliest).close()
-    for part in (VALUES[:4], VALUES[4:]):
-        last = await asyncio.to_thread(send, pulsar_client, topic, part)
-        await readable(client, topic, last)
-        await asyncio.to_thread(close_ledger, brokers, topic)
+    topic = await closed_topic(brokers, pulsar_client, client, (VALUES[:4], VALUES[4:]))
 
     def query(**options: str) -> list[Any]:
         return spark.read.format("daybook").options(**where(cluster), topic=topic, **options).load().collect()
@@ -127,11 +121,7 @@ async def test_the_next_owner_reads_the_copy_while_the_file_stays_for_a_day(
     client: daybook.Client,
     tmp_path: Path,
 ) -> None:
-    topic = new_topic()
-    pulsar_client.subscribe(topic, "holds", initial_position=pulsar.InitialPosition.Earliest).close()
-    last = await asyncio.to_thread(send, pulsar_client, topic, VALUES)
-    await readable(client, topic, last)
-    await asyncio.to_thread(close_ledger, brokers, topic)
+    topic = await closed_topic(brokers, pulsar_client, client, [VALUES])
     before = await asyncio.to_thread(received, pulsar_client, topic, "before")
     await done(run_job, cluster, "offload", "--topic", topic, "--to", f"file://{tmp_path}/cold", "--lag", "0")
     await until_without_replicas(client, topic)
