@@ -1,4 +1,4 @@
-"""Some thousands of seeds of the simulator: the promise holds in each, and together they met everything that matters.
+"""More than a thousand seeds of the simulator: the promise holds in each, and together they met everything that matters.
 
 Chunks, so that test workers share them; each is large enough to reach every named state by itself. A failure names its
 seed and the command that replays it as a readable trace.
