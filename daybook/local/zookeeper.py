@@ -21,6 +21,8 @@ from daybook.runtime.clock import monotonic_s
 from daybook.runtime.ports import HeldPort
 
 TICK_MS: Final = 500
+SESSION_MS_MAX: Final = 60_000
+"""ZooKeeper's own bound is 20 ticks: too few for a process that is to outlive stalls of its machine."""
 HEAP_MB: Final = 256
 START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 10.0
@@ -135,6 +137,7 @@ class EmbeddedZooKeeper:
         configuration = self.directory / "zoo.cfg"
         configuration.write_text(
             f"tickTime={TICK_MS}\n"
+            f"maxSessionTimeout={SESSION_MS_MAX}\n"
             f"dataDir={data.absolute()}\n"
             f"clientPort={self.port}\n"
             f"clientPortAddress={self._listen_on}\n"

@@ -3,8 +3,9 @@
 import asyncio
 import threading
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 import pulsar
@@ -19,6 +20,7 @@ from daybook.core.errors import DaybookError
 from daybook.core.format.frame import Buffer
 from daybook.core.topics.name import TopicName
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
+from daybook.metadata.store.zookeeper import ZooKeeperOptions
 from daybook.metadata.topics import TopicManager
 from daybook.wire.pulsar.batches import is_batch, unpack_batch
 from daybook.wire.pulsar.entries import check_entry, decode_metadata, encode_entry
@@ -43,6 +45,9 @@ T = TypeVar("T")
 LIMIT_S = 60.0
 """A limit on failure, never a wait."""
 
+SESSION_S = 60.0
+"""A machine that stands still for some seconds must not cost a test's broker its topics: clients would send again what they sent."""
+
 
 def new_topic() -> str:
     """A topic that no other test uses, in a namespace whose bundles no other broker has."""
@@ -58,7 +63,7 @@ async def running_broker(cluster: LocalCluster, broker_id: str = "", **changes: 
         cluster=CLUSTER_NAME,
         **changes,
     )
-    async with daybook.connect(cluster.zookeeper.connect_string, cluster=CLUSTER_NAME) as client:
+    async with client_for_broker(cluster) as client:
         broker = Broker(settings, client, BrokerMetrics(CollectorRegistry()))
         await broker.start(admin_url="")
         _take_what_is_asked_for(broker)
@@ -66,6 +71,15 @@ async def running_broker(cluster: LocalCluster, broker_id: str = "", **changes: 
             yield broker
         finally:
             await broker.stop()
+
+
+def client_for_broker(cluster: LocalCluster) -> daybook.Client:
+    """The client of a broker in this event loop, whose session outlives stalls of the machine."""
+    return daybook.connect(
+        cluster.zookeeper.connect_string,
+        cluster=CLUSTER_NAME,
+        zookeeper_options=ZooKeeperOptions(session_timeout_s=SESSION_S),
+    )
 
 
 def _take_what_is_asked_for(broker: Broker) -> None:
@@ -218,6 +232,12 @@ async def contents(broker: Broker, topic: str) -> list[bytes]:
         async for entry in reader.read():
             found += messages_of(entry.data)
     return found
+
+
+def first_difference(found: Sequence[bytes], expected: Sequence[bytes]) -> tuple[int, bytes, bytes] | None:
+    """Where two long lists differ, and by what: pytest's comparison of them is pages long and hides the log."""
+    pairs = zip_longest(found, expected, fillvalue=b"")
+    return next(((at, one, other) for at, (one, other) in enumerate(pairs) if one != other), None)
 
 
 class Publisher(threading.Thread):

@@ -19,13 +19,12 @@ from daybook_broker.process import _serve_admin
 from daybook_broker.settings import BrokerSettings
 from prometheus_client import CollectorRegistry
 
-import daybook
 from daybook.core.topics.name import TopicName
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 from daybook.runtime.tls import TlsFiles
 from daybook.wire.pulsar.pulsar_pb2 import BaseCommand, CommandConnect
 from tests.unit.broker.admin.kit import NAMESPACE, new_namespace
-from tests.unit.broker.kit import FrameClient, running_broker
+from tests.unit.broker.kit import FrameClient, client_for_broker, running_broker
 from tests.unit.cli.kit import Process, run
 from tests.unit.runtime.certificates import Authority, new_authority
 
@@ -132,7 +131,7 @@ async def secure_brokers(cluster: LocalCluster, number: int, **changes: Any) -> 
                 admin_tls_address="127.0.0.1:0",
                 **changes,
             )
-            client = daybook.connect(cluster.zookeeper.connect_string, cluster=CLUSTER_NAME)
+            client = client_for_broker(cluster)
             await stack.enter_async_context(client)
             broker = Broker(settings, client, BrokerMetrics(CollectorRegistry()))
             server = AdminServer(broker)

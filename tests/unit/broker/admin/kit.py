@@ -12,10 +12,10 @@ from daybook_broker.metrics import BrokerMetrics
 from daybook_broker.settings import BrokerSettings
 from prometheus_client import CollectorRegistry
 
-import daybook
 from daybook.core.topics.name import TopicName
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 from daybook.runtime.ports import Address
+from tests.unit.broker.kit import client_for_broker
 
 NAMESPACE = "/admin/v2/namespaces"
 TOPICS = "/admin/v2/persistent"
@@ -80,7 +80,7 @@ async def admins(cluster: LocalCluster, number: int, **changes: Any) -> AsyncIte
                 cluster=CLUSTER_NAME,
                 **changes,
             )
-            client = daybook.connect(cluster.zookeeper.connect_string, cluster=CLUSTER_NAME)
+            client = client_for_broker(cluster)
             await stack.enter_async_context(client)
             broker = Broker(settings, client, BrokerMetrics(CollectorRegistry()))
             server = AdminServer(broker)
