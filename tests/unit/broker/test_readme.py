@@ -1,4 +1,4 @@
-"""The README's program with Pulsar's client runs as it stands there."""
+"""The README's programs, with Daybook's client and with Pulsar's, run as they stand there."""
 
 import re
 import subprocess
@@ -16,22 +16,22 @@ DIRECTORY: Final = "/tmp/daybook"
 WAIT_S: Final = 60
 
 
-def program() -> str:
-    """The program, which is the only one that uses Pulsar's client."""
+def program(of: str) -> str:
+    """The only program with a line `of`."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (found,) = [
-        block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "import pulsar" in block
-    ]
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (found,) = [block for block in blocks if of in block.splitlines()]
     return str(found)
 
 
-def test_its_lines_are_ten_without_imports_and_empty_ones() -> None:
-    lines = [line for line in program().splitlines() if line and not line.startswith("import")]
+def test_the_lines_that_use_pulsars_client_are_ten_without_imports_and_empty_ones() -> None:
+    lines = [line for line in program("import pulsar").splitlines() if line and not line.startswith("import")]
     assert len(lines) <= 10
 
 
-def test_it_runs_against_two_brokers(brokers: Brokers) -> None:
-    text = program()
+@pytest.mark.parametrize("of", ["import pulsar", "import daybook"])
+def test_each_runs_against_two_brokers(brokers: Brokers, of: str) -> None:
+    text = program(of)
     assert DIRECTORY in text
     here = text.replace(DIRECTORY, str(brokers.cluster.directory))
     ended = subprocess.run(
