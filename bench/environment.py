@@ -27,8 +27,8 @@ COMPILED: Final = (
     "pydantic-core",
 )
 """A Python for which these have no wheel is not supported by them: to compile them takes minutes, or fails."""
-PARTS: Final = ("--extra=local", "--extra=demo", "--extra=spark", "--group=bench", "--group=dev")
-"""`make growth` runs the operator on the control plane of the tests, which takes what tests take."""
+PARTS: Final = ("--extra=local", "--extra=demo", "--extra=spark", "--group=bench")
+"""Beside the default group, dev: `make growth` runs the operator on the control plane of the tests."""
 
 
 def main() -> int:

@@ -20,7 +20,8 @@ from daybook.core.errors import DaybookError
 from daybook.core.format.frame import Buffer
 from daybook.core.topics.name import TopicName
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
-from daybook.metadata.store.zookeeper import ZooKeeperOptions
+from daybook.local.zookeeper import SESSION_MS_MAX
+from daybook.metadata.store.settings import options_of_process
 from daybook.metadata.topics import TopicManager
 from daybook.wire.pulsar.batches import is_batch, unpack_batch
 from daybook.wire.pulsar.entries import check_entry, decode_metadata, encode_entry
@@ -45,7 +46,7 @@ T = TypeVar("T")
 LIMIT_S = 60.0
 """A limit on failure, never a wait."""
 
-SESSION_S = 60.0
+SESSION_MS = SESSION_MS_MAX
 """A machine that stands still for some seconds must not cost a test's broker its topics: clients would send again what they sent."""
 
 
@@ -57,13 +58,8 @@ def new_topic() -> str:
 @asynccontextmanager
 async def running_broker(cluster: LocalCluster, broker_id: str = "", **changes: Any) -> AsyncIterator[Broker]:
     """A broker of `cluster` in this event loop; `changes` are settings."""
-    settings = BrokerSettings(
-        broker_id=broker_id or f"broker-{uuid.uuid4().hex[:8]}",
-        zookeeper=cluster.zookeeper.connect_string,
-        cluster=CLUSTER_NAME,
-        **changes,
-    )
-    async with client_for_broker(cluster) as client:
+    settings = broker_settings(cluster, broker_id or f"broker-{uuid.uuid4().hex[:8]}", **changes)
+    async with client_for_broker(settings) as client:
         broker = Broker(settings, client, BrokerMetrics(CollectorRegistry()))
         await broker.start(admin_url="")
         _take_what_is_asked_for(broker)
@@ -73,12 +69,21 @@ async def running_broker(cluster: LocalCluster, broker_id: str = "", **changes: 
             await broker.stop()
 
 
-def client_for_broker(cluster: LocalCluster) -> daybook.Client:
-    """The client of a broker in this event loop, whose session outlives stalls of the machine."""
+def broker_settings(cluster: LocalCluster, broker_id: str, **changes: Any) -> BrokerSettings:
+    """Those of a broker in this event loop, whose session outlives stalls of the machine."""
+    found = {
+        "broker_id": broker_id,
+        "zookeeper": cluster.zookeeper.connect_string,
+        "cluster": CLUSTER_NAME,
+        "session_timeout_ms": SESSION_MS,
+    }
+    return BrokerSettings(**{**found, **changes})
+
+
+def client_for_broker(settings: BrokerSettings) -> daybook.Client:
+    """The client of a broker in this event loop."""
     return daybook.connect(
-        cluster.zookeeper.connect_string,
-        cluster=CLUSTER_NAME,
-        zookeeper_options=ZooKeeperOptions(session_timeout_s=SESSION_S),
+        settings.zookeeper, cluster=settings.cluster, zookeeper_options=options_of_process(settings)
     )
 
 

@@ -16,7 +16,6 @@ from daybook_broker.broker import Broker
 from daybook_broker.errors import AuthenticationError
 from daybook_broker.metrics import BrokerMetrics
 from daybook_broker.process import _serve_admin
-from daybook_broker.settings import BrokerSettings
 from prometheus_client import CollectorRegistry
 
 from daybook.core.topics.name import TopicName
@@ -24,7 +23,7 @@ from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 from daybook.runtime.tls import TlsFiles
 from daybook.wire.pulsar.pulsar_pb2 import BaseCommand, CommandConnect
 from tests.unit.broker.admin.kit import NAMESPACE, new_namespace
-from tests.unit.broker.kit import FrameClient, client_for_broker, running_broker
+from tests.unit.broker.kit import FrameClient, broker_settings, client_for_broker, running_broker
 from tests.unit.cli.kit import Process, run
 from tests.unit.runtime.certificates import Authority, new_authority
 
@@ -123,16 +122,9 @@ async def secure_brokers(cluster: LocalCluster, number: int, **changes: Any) -> 
     async with AsyncExitStack() as stack:
         found = []
         for index in range(number):
-            settings = BrokerSettings(
-                broker_id=f"secure-{index}",
-                zookeeper=cluster.zookeeper.connect_string,
-                cluster=CLUSTER_NAME,
-                admin_address="",
-                admin_tls_address="127.0.0.1:0",
-                **changes,
-            )
-            client = client_for_broker(cluster)
-            await stack.enter_async_context(client)
+            admin = {"admin_address": "", "admin_tls_address": "127.0.0.1:0"}
+            settings = broker_settings(cluster, f"secure-{index}", **admin, **changes)
+            client = await stack.enter_async_context(client_for_broker(settings))
             broker = Broker(settings, client, BrokerMetrics(CollectorRegistry()))
             server = AdminServer(broker)
             stack.push_async_callback(server.stop)

@@ -9,13 +9,12 @@ import aiohttp
 from daybook_broker.admin.server import AdminServer
 from daybook_broker.broker import Broker
 from daybook_broker.metrics import BrokerMetrics
-from daybook_broker.settings import BrokerSettings
 from prometheus_client import CollectorRegistry
 
 from daybook.core.topics.name import TopicName
-from daybook.local.cluster import CLUSTER_NAME, LocalCluster
+from daybook.local.cluster import LocalCluster
 from daybook.runtime.ports import Address
-from tests.unit.broker.kit import client_for_broker
+from tests.unit.broker.kit import broker_settings, client_for_broker
 
 NAMESPACE = "/admin/v2/namespaces"
 TOPICS = "/admin/v2/persistent"
@@ -74,14 +73,8 @@ async def admins(cluster: LocalCluster, number: int, **changes: Any) -> AsyncIte
         session = await stack.enter_async_context(aiohttp.ClientSession())
         found = []
         for _ in range(number):
-            settings = BrokerSettings(
-                broker_id=f"broker-{uuid.uuid4().hex[:8]}",
-                zookeeper=cluster.zookeeper.connect_string,
-                cluster=CLUSTER_NAME,
-                **changes,
-            )
-            client = client_for_broker(cluster)
-            await stack.enter_async_context(client)
+            settings = broker_settings(cluster, f"broker-{uuid.uuid4().hex[:8]}", **changes)
+            client = await stack.enter_async_context(client_for_broker(settings))
             broker = Broker(settings, client, BrokerMetrics(CollectorRegistry()))
             server = AdminServer(broker)
             stack.push_async_callback(server.stop)
