@@ -39,6 +39,8 @@ class Outcome:
     jobs: str = ""
     checked: str = ""
     failed: bool = False
+    missed: bool = False
+    """Whether something took longer than is asked; the run goes on, and fails in the end."""
 
 
 def main() -> int:
@@ -71,7 +73,7 @@ def main() -> int:
             with timed(outcomes, "clean up") as cleaning:
                 clean_up(cluster, before, cleaning, keep_logs=not ended)
         show(outcomes, time.monotonic() - began)
-    return 0 if ended and not any(outcome.failed for outcome in outcomes) else 1
+    return 0 if ended and not any(outcome.failed or outcome.missed for outcome in outcomes) else 1
 
 
 @contextmanager
@@ -110,9 +112,10 @@ def run(world: World, steps: list[Step], outcomes: list[Outcome]) -> bool:
             with timed(outcomes, step.what) as outcome:
                 if step.under_load:
                     world.load()
-                world.by_jobs = ""
+                world.by_jobs, world.missed = "", []
                 try:
                     outcome.seen = step.act(world)
+                    outcome.missed = bool(world.missed)
                 except (StepError, KubectlError) as error:
                     outcome.seen, outcome.failed = str(error).splitlines()[0], True
                     say(f"FAILED: {error}")
@@ -121,6 +124,8 @@ def run(world: World, steps: list[Step], outcomes: list[Outcome]) -> bool:
             if not check(world, outcome):
                 return False
             say(f"   {outcome.seconds:.0f} s; {outcome.seen}; {outcome.jobs}; {outcome.checked}")
+            for missed in world.missed:
+                say(f"   MISSED: {missed}")
         if world.topics is not None:
             say("== judge the topics")
             with timed(outcomes, "judge the topics") as outcome:
@@ -167,7 +172,7 @@ def show(outcomes: list[Outcome], seconds: float) -> None:
     """The table of all steps."""
     table = Table("step", "seconds", "seen", "repaired by", "read back")
     for outcome in outcomes:
-        colour = "red" if outcome.failed else "green"
+        colour = "red" if outcome.failed else "yellow" if outcome.missed else "green"
         table.add_row(
             f"[{colour}]{outcome.what}[/]",
             f"{outcome.seconds:.0f}",

@@ -16,6 +16,7 @@ PACKAGES: Final[Mapping[str, Path]] = {
     "daybook_bookie": Path("bookie-image/daybook_bookie"),
     "daybook_broker": Path("broker-image/daybook_broker"),
     "daybook_operator": Path("operator/daybook_operator"),
+    "daybook_spark": Path("spark-jobs/daybook_spark"),
 }
 IN_POD: Final = """
 import hashlib, importlib.util, pathlib, sys

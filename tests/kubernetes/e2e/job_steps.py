@@ -4,8 +4,7 @@ executors of which one is deleted on the way, while a subscription reads on.
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final
 
 import yaml
@@ -14,7 +13,18 @@ from tests.fixtures.object_store import KEY, REGION
 from tests.kubernetes.e2e.broker_steps import upgrade
 from tests.kubernetes.e2e.bucket import BUCKET
 from tests.kubernetes.e2e.repairs import StepError
-from tests.kubernetes.e2e.world import BROKER, NAMESPACE, POOL, SERVICE_URL, Companion, NotYet, World
+from tests.kubernetes.e2e.topic_steps import expect
+from tests.kubernetes.e2e.world import (
+    BROKER,
+    NAMESPACE,
+    POOL,
+    RELEASE,
+    SERVICE_URL,
+    ZOOKEEPER,
+    Companion,
+    NotYet,
+    World,
+)
 from tests.paths import ROOT
 
 JOB_S: Final = 300.0
@@ -23,39 +33,27 @@ NEVER: Final = "0 0 29 2 *"
 """A schedule that does not come during a run: the step makes the Jobs of it."""
 SMALL: Final = {"cpu": "100m", "memory": "1Gi"}
 PARTITIONS: Final = 4
+IDLE: Final = "persistent://public/default/visits"
 
 
 def spark_jobs(world: World) -> str:
     """The example of a topic with schedules, with an S3 of its own; each job ends well, and its result is in the Topic's status."""
-    with _companion(Companion(world.cluster, "bucket")) as bucket:
+    with Companion(world.cluster, "bucket") as bucket:
         _prepare(world, str(bucket.greeting))
-        with _companion(Companion(world.cluster, "accounts", SERVICE_URL)) as accounts:
-            _ask(accounts, "write")
+        with Companion(world.cluster, "accounts", SERVICE_URL) as accounts:
+            expect(accounts, "write")
             took = {"compaction": _compact(world, accounts)}
-            _ask(accounts, "write")
+            expect(accounts, "write")
             took["offload"] = _offload(world, accounts, bucket)
-            took["retention"] = _run(world, f"{POOL}-retention", meanwhile=lambda: _ask(accounts, "write"))
-            world.until("RetentionHealthy says so", lambda: _retention(world), JOB_S)
-            _ask(accounts, "followed")
+            took["retention"], trimmed = _retain(world, accounts)
+            expect(accounts, "followed")
         objects = bucket.ask("count")
-    world.kubectl("delete", "topic/accounts", "--timeout=60s")
+    world.kubectl("delete", "topic/accounts", "topic/visits", "--timeout=60s")
     times = ", ".join(f"{job} {seconds:.0f} s" for job, seconds in took.items())
     return (
-        f"{times}, each with {EXECUTORS} executors, of which one was deleted; {objects} objects in the bucket"
+        f"{times}, each with {EXECUTORS} executors, of which one was deleted; {objects} objects in the bucket, "
+        f"{trimmed} ledgers of an idle topic trimmed"
     )
-
-
-@contextmanager
-def _companion(companion: Companion) -> Iterator[Companion]:
-    try:
-        yield companion
-    finally:
-        companion.end()
-
-
-def _ask(accounts: Companion, command: str) -> None:
-    if wrong := accounts.ask(command):
-        raise StepError(f"{command}: {wrong}; the log is {accounts.log}")
 
 
 def _prepare(world: World, endpoint: str) -> None:
@@ -91,7 +89,7 @@ def _prepare(world: World, endpoint: str) -> None:
 def _compact(world: World, accounts: Companion) -> float:
     seconds = _run(world, _cron_job(world, "compaction"))
     _recorded(world, "compaction")
-    _ask(accounts, "latest")
+    expect(accounts, "latest")
     return seconds
 
 
@@ -106,8 +104,34 @@ def _offload(world: World, accounts: Companion, bucket: Companion) -> float:
     _recorded(world, "offload")
     if not bucket.ask("count"):
         raise StepError("the offload succeeded, and the bucket is empty")
-    _ask(accounts, "all")
+    expect(accounts, "all")
     return seconds
+
+
+def _retain(world: World, accounts: Companion) -> tuple[float, int]:
+    """An idle topic is past its retention, which its owner does not see: the job's seconds, and how many ledgers it had trimmed."""
+    topic = yaml.safe_load((ROOT / "examples" / "retained-topic.yaml").read_text(encoding="utf-8"))
+    topic["metadata"]["name"] = "visits"
+    _apply(world, topic)
+    world.kubectl("wait", "--for=condition=Ready", "topic/visits", "--timeout=60s")
+    with Companion(world.cluster, "messages", SERVICE_URL, ZOOKEEPER, RELEASE) as messages:
+        expect(messages, f"write {IDLE}")
+        world.daybook("topic", "unload", IDLE)
+        past = set(messages.ask(f"ledgers {IDLE}"))
+        _patch(world, "topic/visits", {"retention": {"policy": "Limit", "timeSeconds": 1}})
+        world.until("the policy of visits is the new one", lambda: _is_carried_out(world, "visits"), JOB_S)
+        if set(messages.ask(f"ledgers {IDLE}")) != past:
+            raise StepError(f"the ledgers {past} of the idle topic did not wait for the job")
+        seconds = _run(world, f"{POOL}-retention", meanwhile=lambda: expect(accounts, "write"))
+        world.until("RetentionHealthy says so", lambda: _retention(world), JOB_S)
+        if left := past & set(messages.ask(f"ledgers {IDLE}")):
+            raise StepError(f"the retention succeeded, and the ledgers {left} of {IDLE} are there")
+    return seconds, len(past)
+
+
+def _is_carried_out(world: World, topic: str) -> bool:
+    found = world.get(f"topic/{topic}")
+    return bool(found["status"].get("observedGeneration") == found["metadata"]["generation"])
 
 
 def _run(world: World, cron_job: str, *, meanwhile: Callable[[], None] = lambda: None) -> float:
@@ -120,6 +144,8 @@ def _run(world: World, cron_job: str, *, meanwhile: Callable[[], None] = lambda:
         lambda: _has_failed(world, name) or len(_executors(world)) == EXECUTORS,
         JOB_S,
     )
+    if not _has_failed(world, name):
+        world.check_code(f"job/{name}", "daybook", "daybook_spark")
     for pod in _executors(world)[:1]:
         world.kubectl("delete", f"pod/{pod}", "--force", "--grace-period=0")
     meanwhile()

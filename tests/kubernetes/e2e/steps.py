@@ -13,7 +13,6 @@ from tests.kubernetes.e2e.broker_steps import (
     kill_owner,
     roll_brokers,
     scale_brokers,
-    topic_resources,
 )
 from tests.kubernetes.e2e.client_steps import outside_client, plugin
 from tests.kubernetes.e2e.fault_steps import (
@@ -26,6 +25,7 @@ from tests.kubernetes.e2e.fault_steps import (
 )
 from tests.kubernetes.e2e.job_steps import spark_jobs
 from tests.kubernetes.e2e.repairs import StepError
+from tests.kubernetes.e2e.topic_steps import topic_resources
 from tests.kubernetes.e2e.tutorial_step import type_tutorial
 from tests.kubernetes.e2e.world import NAMESPACE, POOL, RELEASE, NotYet, Object, World, now
 from tests.kubernetes.images.build import image_name
@@ -249,7 +249,7 @@ def roll(world: World) -> str:
         2 * SETTLE_S,
     )
     world.settled(began, BOOKIES, SETTLE_S, harmed=began)
-    return image
+    return f"{image} ({world.check_code(f'{POOL}-0', 'daybook', 'daybook_bookie')})"
 
 
 def _states(world: World, pods: list[str]) -> set[str]:

@@ -4,13 +4,15 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from tests.cluster.nodes import NodeCluster
 from tests.kubernetes.e2e.code import IN_POD, digest_of
 from tests.kubernetes.e2e.repairs import TASKS, Repairs, StepError
 from tests.kubernetes.e2e.traces import left_behind, traces
+from tests.kubernetes.e2e.world import World
 
 BEFORE = datetime(2030, 1, 1, 11, tzinfo=UTC)
 HARMED = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -88,3 +90,11 @@ def test_a_pod_digests_its_packages_as_the_tree_does() -> None:
     )
     assert done.stdout.strip() == digest_of("daybook")
     assert digest_of("daybook") != digest_of("daybook_bookie")
+
+
+def test_what_takes_longer_than_is_asked_is_missed() -> None:
+    world = World(cast("NodeCluster", None), ())
+    assert world.judged("without receipts at most", 8.0, 8.0) == "without receipts at most 8.0 s (asked: 8)"
+    assert world.missed == []
+    said = world.judged("without receipts at most", 8.1, 8.0)
+    assert world.missed == [said]

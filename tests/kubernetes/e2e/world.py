@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias
 
 from tests.cluster import cgroups
 from tests.cluster.binaries import binaries
@@ -78,6 +79,16 @@ class Companion:
             self._process.kill()
         self._process.wait()
 
+    def __enter__(self) -> Self:
+        """Of one step."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the process."""
+        self.end()
+
     def _answer(self) -> Any:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -103,6 +114,8 @@ class World:
         self.repairs = Repairs()
         self.by_jobs = ""
         """What recovery Jobs did in the step that goes on."""
+        self.missed: list[str] = []
+        """What took longer than is asked in the step that goes on."""
         self.stages: dict[str, float] = {}
         """Seconds that each stage took from `helm install` to the first message consumed."""
 
@@ -132,6 +145,13 @@ class World:
         began = time.monotonic()
         yield
         self.stages[name] = time.monotonic() - began
+
+    def judged(self, what: str, seconds: float, asked_s: float) -> str:
+        """What took how long, beside what is asked. A step that takes longer goes on, and the run fails in the end."""
+        said = f"{what} {seconds:.1f} s (asked: {asked_s:.0f})"
+        if seconds > asked_s:
+            self.missed.append(said)
+        return said
 
     def published(self) -> float:
         """Seconds until each topic has acknowledged a message that is published from now on. Raises StepError."""
