@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         TooManyRecoveriesError,
         UnauthorizedError,
     )
-    from daybook.core.format.frame import Entry
+    from daybook.core.format.entries import Entry
 
     __version__: str
 

@@ -15,7 +15,8 @@ from daybook.client.ledger import Ledger
 from daybook.client.loop_thread import LoopThread
 from daybook.client.reader import BATCH_BYTES, Reader
 from daybook.core.errors import DaybookError
-from daybook.core.format.frame import FRAME_ENTRIES_MAX, Buffer, Entry
+from daybook.core.format.entries import Entry
+from daybook.core.format.frame import FRAME_ENTRIES_MAX, Buffer
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policy import BookieInfo
@@ -114,7 +115,7 @@ class BlockingReader:
         for batch in self.read_batches(first, last):
             yield from batch
 
-    def read_batches(self, first: EntryId = 0, last: EntryId | None = None) -> Iterator[tuple[Entry, ...]]:
+    def read_batches(self, first: EntryId = 0, last: EntryId | None = None) -> Iterator[Sequence[Entry]]:
         """See `Reader.read_batches`."""
         return self._loop.iterate(lambda: self._reader.read_batches(first, last))
 
@@ -125,7 +126,7 @@ class BlockingReader:
         *,
         entries_max: int = FRAME_ENTRIES_MAX,
         bytes_max: int = BATCH_BYTES,
-    ) -> tuple[Entry, ...]:
+    ) -> Sequence[Entry]:
         """See `Reader.read_batch`."""
         work = self._reader.read_batch(first, last, entries_max=entries_max, bytes_max=bytes_max)
         return self._loop.run(work)

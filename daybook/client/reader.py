@@ -6,7 +6,7 @@ until its consumer has too much that it has not taken yet.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any, Final, Protocol, TypeVar
 
@@ -15,7 +15,8 @@ from daybook.client.transport.calls import ReadKey
 from daybook.core.effects import Deliver, EffectT, LacKnown, MetadataKnown, ReadFailed, SendRead
 from daybook.core.errors import Code, DaybookError, NoSuchEntryError
 from daybook.core.events import Consumed, ReadAnswered
-from daybook.core.format.frame import FRAME_ENTRIES_MAX, Entry
+from daybook.core.format.entries import Entry
+from daybook.core.format.frame import FRAME_ENTRIES_MAX
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.machine import Machine
@@ -121,7 +122,7 @@ class Reader:
 
     def read_batches(
         self, first: EntryId = 0, last: EntryId | None = None
-    ) -> AsyncGenerator[tuple[Entry, ...], None]:
+    ) -> AsyncGenerator[Sequence[Entry], None]:
         """As `read`, in the batches in which entries arrive; this is the fastest way to read many.
 
         Raises NoSuchEntryError beyond `last_add_confirmed`, CorruptEntryError, NotEnoughReplicasError.
@@ -138,7 +139,7 @@ class Reader:
         *,
         entries_max: int = FRAME_ENTRIES_MAX,
         bytes_max: int = BATCH_BYTES,
-    ) -> tuple[Entry, ...]:
+    ) -> Sequence[Entry]:
         """The entries from `first` on that fit: at least one, and at most up to `last` (default: all that are confirmed).
 
         The way to serve few entries at a time: mostly one request. It may return fewer entries than would fit; the next
@@ -155,7 +156,7 @@ class Reader:
         )
         return (ask and await self._ask_one(ask)) or await self._read_fitting(first, last, bytes_max)
 
-    async def _ask_one(self, ask: SendRead) -> tuple[Entry, ...]:
+    async def _ask_one(self, ask: SendRead) -> Sequence[Entry]:
         """What one bookie gives at once; nothing if that is not enough, or takes too long."""
         calls = self._surroundings.channels.calls(ask.bookie)
         answer = ReadAnswered(ask.bookie, ask.request_id, Code.CONNECTION_LOST)
@@ -168,10 +169,10 @@ class Reader:
                 answer = ReadAnswered(ask.bookie, ask.request_id, Code.TIMEOUT)
         return self._view.take_batch(ask, answer, monotonic_ms())
 
-    async def _read_fitting(self, first: EntryId, last: EntryId, bytes_max: int) -> tuple[Entry, ...]:
+    async def _read_fitting(self, first: EntryId, last: EntryId, bytes_max: int) -> Sequence[Entry]:
         """The same by the machine, which has more ways to come by an entry; an error counts if it is the first entry's."""
         policy = ReadPolicy(piece_bytes=bytes_max, read_ahead_bytes=bytes_max)
-        batch: tuple[Entry, ...] = ()
+        batch: list[Entry] = []
         async with aclosing(self._read(first, last, unconfirmed=False, policy=policy)) as runs:
             try:
                 async for run in runs:
@@ -203,7 +204,7 @@ class Reader:
 
     async def _read(
         self, first: EntryId, last: EntryId, *, unconfirmed: bool, policy: ReadPolicy | None = None
-    ) -> AsyncGenerator[tuple[Entry, ...], None]:
+    ) -> AsyncGenerator[Sequence[Entry], None]:
         if first < 0 or first > last:
             msg = f"entries {first} to {last}: the first must be at least 0 and not beyond the last"
             raise NoSuchEntryError(msg)
@@ -266,14 +267,14 @@ async def _not_cut_off(call: Coroutine[Any, Any, T], ledger_id: LedgerId) -> T:
         raise DaybookError(msg) from None
 
 
-async def _flatten(batches: AsyncGenerator[tuple[Entry, ...], None]) -> AsyncGenerator[Entry, None]:
+async def _flatten(batches: AsyncGenerator[Sequence[Entry], None]) -> AsyncGenerator[Entry, None]:
     async with aclosing(batches):  # a consumer that stops early ends the reads under way at once
         async for batch in batches:
             for entry in batch:
                 yield entry
 
 
-async def _nothing() -> AsyncGenerator[tuple[Entry, ...], None]:
-    none: tuple[tuple[Entry, ...], ...] = ()
+async def _nothing() -> AsyncGenerator[Sequence[Entry], None]:
+    none: tuple[Sequence[Entry], ...] = ()
     for batch in none:
         yield batch

@@ -4,11 +4,12 @@ The other half of the vocabulary of events.py. The driver carries out a request;
 unions at the end say which machine gives which results.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from daybook.core.errors import DaybookError
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
 
@@ -244,7 +245,7 @@ class DeletionRefused:
 class Deliver:
     """Entries in order, gapless, checked, each exactly once; together they have `size_bytes` of payload."""
 
-    entries: tuple[Entry, ...]
+    entries: Sequence[Entry]
     size_bytes: int
 
 

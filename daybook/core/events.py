@@ -11,7 +11,8 @@ from enum import Enum
 from typing import TypeAlias
 
 from daybook.core.errors import Code
-from daybook.core.format.frame import Buffer, Entry
+from daybook.core.format.entries import Entry
+from daybook.core.format.frame import Buffer
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policy import BookieInfo
@@ -130,7 +131,7 @@ class ReadAnswered:
     bookie: BookieId
     request_id: int
     code: Code
-    entries: tuple[Entry, ...] = ()
+    entries: Sequence[Entry] = ()
     damaged: tuple[EntryId, ...] = ()
     through: EntryId = -1
     limbo: bool = False

@@ -34,7 +34,8 @@ from daybook_bookie.store.checkpoint import CHECKPOINT
 from daybook_bookie.store.store import Store
 from daybook_bookie.store.write_cache import WriteCache
 
-from daybook.core.format.frame import decode_entries, decode_header
+from daybook.core.format.entries import decode_entries
+from daybook.core.format.frame import decode_header
 from tests.unit.bookie.sim_disk import SimDisk
 from tests.unit.bookie.store.kit import SMALL, frame, payload, put
 from tools.bit_flips.lmdb_pages import used_pages

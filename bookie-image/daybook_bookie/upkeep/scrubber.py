@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from daybook.core.errors import FrameError
-from daybook.core.format.frame import decode_entries, decode_header
+from daybook.core.format.entries import decode_entries
+from daybook.core.format.frame import decode_header
 from daybook.core.ids import EntryId, LedgerId
 from daybook.runtime.logs import get_logger
 from daybook_bookie.disk.errors import CorruptStoreError

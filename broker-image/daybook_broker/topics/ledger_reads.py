@@ -12,7 +12,7 @@ given up, or it is missing. Or its entries cannot be read now: they can later, a
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -21,7 +21,7 @@ from daybook.client.client import Client
 from daybook.client.ledger import Ledger
 from daybook.client.reader import Reader
 from daybook.core.errors import DaybookError, NoSuchLedgerError
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 from daybook.core.ids import EntryId, LedgerId
 from daybook.core.topics.offload.record import Offload, Restored
 from daybook.offload.errors import OffloadError
@@ -169,7 +169,7 @@ class LedgerReads:
             ],
         )
 
-    async def _read(self, run: Run, own: OwnHandles) -> tuple[Entry, ...]:
+    async def _read(self, run: Run, own: OwnHandles) -> Sequence[Entry]:
         """A reader may be older than what happened to its ledger, so an error counts if a new reader has it as well."""
         try:
             return await self._read_once(run, own)
@@ -181,7 +181,7 @@ class LedgerReads:
             self._readers.pop(run.ledger_id, None)
             raise await self._explained(run.ledger_id, error, own) from error
 
-    async def _read_once(self, run: Run, own: OwnHandles) -> tuple[Entry, ...]:
+    async def _read_once(self, run: Run, own: OwnHandles) -> Sequence[Entry]:
         reader = await self._reader(run.ledger_id, own)
         last = max(run.first, min(run.last, reader.last_add_confirmed))
         return await reader.read_batch(run.first, last, entries_max=READ_ENTRIES_MAX, bytes_max=run.ask_bytes)

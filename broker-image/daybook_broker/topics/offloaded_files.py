@@ -6,12 +6,12 @@ once. Readers of neighbouring entries share a row group, and consumers read forw
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 from daybook.core.ids import EntryId, LedgerId
 from daybook.offload.errors import OffloadError, OffloadFileError, OffloadMissingError
 from daybook.offload.reading import EntriesFile
@@ -147,7 +147,7 @@ class OffloadedReader:
 
     async def read_batch(
         self, first: EntryId, last: EntryId, *, entries_max: int, bytes_max: int
-    ) -> tuple[Entry, ...]:
+    ) -> Sequence[Entry]:
         """The entries from `first` on that fit: at least one, and at most up to `last`. Raises OffloadError."""
         try:
             group = await self._files.group(self._place, self._ledger_id, self._entries, first)

@@ -1,16 +1,17 @@
 """Puts the messages of the answer to a read together, and checks what they hold."""
 
-from operator import itemgetter, lt
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from operator import lt
 
 from daybook.client.transport.link import Message
 from daybook.core.effects import SendRead
 from daybook.core.errors import Code, FrameError
 from daybook.core.events import ReadAnswered
-from daybook.core.format.frame import Entry, decode_entries, is_dense, split_message
+from daybook.core.format.entries import EntryRun, decode_entries, joined
+from daybook.core.format.frame import split_message
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.wire.messages import ReadHeader, decode_read
-
-_entry_id = itemgetter(0)
 
 
 class ReadAnswer:
@@ -21,7 +22,7 @@ class ReadAnswer:
         self._bookie = bookie
         self._ledger_id = ledger_id
         self._request = request
-        self._entries: list[Entry] = []
+        self._runs: list[EntryRun] = []
         self._damaged: list[EntryId] = []
         self._header = ReadHeader(Code.UNAVAILABLE)
         self._is_limbo = False
@@ -38,22 +39,26 @@ class ReadAnswer:
                 msg = f"bookie {self._bookie} answered with ledger {frame.ledger_id} instead of {self._ledger_id}"
                 raise FrameError(msg)
             good, bad = decode_entries(frames, frame, offset)
-            if not _rises(self._entries[-1:], good, dense=is_dense(frames, frame, offset)):
+            self._damaged.extend(bad)
+            if not good:
+                continue
+            if not self._rises(good.entry_ids):
                 msg = f"bookie {self._bookie} answered with entries out of order at {frame.first_entry}"
                 raise FrameError(msg)
-            self._entries.extend(good)
-            self._damaged.extend(bad)
+            self._runs.append(good)
 
     def whole(self) -> ReadAnswered:
         """The event; entries outside what was asked for are left out."""
-        request, entries, header = self._request, self._entries, self._header
-        if entries and (entries[0].entry_id < request.first or entries[-1].entry_id > request.last):
-            entries = [entry for entry in entries if request.first <= entry.entry_id <= request.last]
+        request, header = self._request, self._header
+        entries = joined(self._runs)
+        ids = entries.entry_ids
+        if ids and (ids[0] < request.first or ids[-1] > request.last):
+            entries = entries[bisect_left(ids, request.first) : bisect_right(ids, request.last)]
         return ReadAnswered(
             self._bookie,
             request.request_id,
             header.code,
-            tuple(entries),
+            entries,
             tuple(self._damaged),
             header.through,
             self._is_limbo,
@@ -61,12 +66,8 @@ class ReadAnswer:
             header.length_at_lac,
         )
 
-
-def _rises(before: list[Entry], entries: list[Entry], *, dense: bool) -> bool:
-    """Whether `entries`, of a frame that is `dense` or not, follow `before` in rising order."""
-    if before and entries and entries[0].entry_id <= before[0].entry_id:
-        return False
-    if dense:
-        return True
-    entry_ids = list(map(_entry_id, entries))
-    return all(map(lt, entry_ids, entry_ids[1:]))
+    def _rises(self, entry_ids: Sequence[EntryId]) -> bool:
+        """Whether entries of these ids, at least one, may follow those that came before."""
+        if self._runs and entry_ids[0] <= self._runs[-1].entry_ids[-1]:
+            return False
+        return isinstance(entry_ids, range) or all(map(lt, entry_ids, entry_ids[1:]))

@@ -3,6 +3,7 @@
 In reading order:
 
     frame       many entries of one ledger as one run of bytes, with a checksum for each
+    entries     the entries of a frame as readers have them: checked, as columns
     lac_table   the LACs of many ledgers, without entries
     block       frames at rest: cut and joined by columns, without touching entries one by one
     intervals   which entries of a ledger exist, as a value that stays small

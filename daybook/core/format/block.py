@@ -19,16 +19,15 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from daybook.core.errors import FrameError
+from daybook.core.format.entries import Entry, decode_entries
 from daybook.core.format.frame import (
     COLUMN_BYTES,
     FRAME_ENTRIES_MAX,
     HEADER_BYTES,
     ROW_BYTES,
     Buffer,
-    Entry,
     FrameHeader,
     assemble_frame,
-    decode_entries,
     decode_header,
     encode_frame,
     entry_crcs,

@@ -6,11 +6,12 @@ it. Whatever else happens (a failure, a gap, an ensemble without a bookie that h
 `LedgerReader` reads the same range with all its care. What may be shown is bounded as there.
 """
 
+from collections.abc import Sequence
 from itertools import accumulate, takewhile
 
 from daybook.core.effects import SendRead
 from daybook.core.events import ReadAnswered
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry, payloads_of
 from daybook.core.ids import EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import write_set
@@ -45,7 +46,7 @@ def ask_one(
     return SendRead(best, 0, first, last, bytes_max)
 
 
-def take_answer(ask: SendRead, answer: ReadAnswered, suspects: Suspects, now_ms: int) -> tuple[Entry, ...]:
+def take_answer(ask: SendRead, answer: ReadAnswered, suspects: Suspects, now_ms: int) -> Sequence[Entry]:
     """The entries of `answer` that follow each other from the first that was asked for; none if it is of no use."""
     suspects.answered(ask.bookie, answer.code, now_ms)
     entries = answer.entries
@@ -57,9 +58,9 @@ def take_answer(ask: SendRead, answer: ReadAnswered, suspects: Suspects, now_ms:
     return fitting(entries, ask.bytes_max)
 
 
-def fitting(entries: tuple[Entry, ...], bytes_max: int) -> tuple[Entry, ...]:
+def fitting(entries: Sequence[Entry], bytes_max: int) -> Sequence[Entry]:
     """The first of `entries` that have at most `bytes_max` bytes of payload together; at least one."""
-    sizes = [len(data) for _, data in entries]
+    sizes = list(map(len, payloads_of(entries)))
     if sum(sizes) <= bytes_max:
         return entries
     return entries[: max(1, sum(1 for total in accumulate(sizes) if total <= bytes_max))]

@@ -6,19 +6,18 @@ slow. "Not found" on one replica says nothing here: below the LAC the entry exis
 Entries are handled by the answer, not one by one: a whole answer that continues the piece is passed on as it came.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
 from daybook.core.effects import Deliver
 from daybook.core.errors import Code
 from daybook.core.events import ReadAnswered
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry, payloads_of
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.quorum import Quorum, write_set, write_set_masks
 
 _entry_id = itemgetter(0)
-_payload = itemgetter(1)
 
 
 @dataclass(slots=True)
@@ -166,7 +165,7 @@ class Piece:
         first_open = (end + 1 + (residue - end - 1) % masks for residue, end in reach.items())
         return min(self.last, min(first_open) - 1)
 
-    def _continues(self, entries: tuple[Entry, ...], through: EntryId) -> bool:
+    def _continues(self, entries: Sequence[Entry], through: EntryId) -> bool:
         """Whether `entries` are exactly those from `cursor` through `through`."""
         return (
             entries[0][0] == self.cursor
@@ -193,8 +192,8 @@ class Piece:
             run += 1
         return run
 
-    def _pass_on(self, entries: tuple[Entry, ...]) -> None:
-        size_bytes = sum(map(len, map(_payload, entries)))
+    def _pass_on(self, entries: Sequence[Entry]) -> None:
+        size_bytes = sum(map(len, payloads_of(entries)))
         self.ready.append(Deliver(entries, size_bytes))
         self.ready_bytes += size_bytes
         self.cursor = entries[-1][0] + 1

@@ -7,11 +7,12 @@ A reader in the process of the ledger's writer asks nobody: the writer's metadat
 its handle is in use. Afterwards another client may have changed either, and the reader asks as any other does.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from daybook.core.effects import LacKnown, MetadataKnown, SendRead
 from daybook.core.events import ReadAnswered
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 from daybook.core.ids import EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.reader.batch import ask_one, take_answer
@@ -124,7 +125,7 @@ class LedgerView:
             self.metadata, first, last, bytes_max, rank=rank, suspects=self._suspects, now_ms=now_ms
         )
 
-    def take_batch(self, ask: SendRead, answer: ReadAnswered, now_ms: int) -> tuple[Entry, ...]:
+    def take_batch(self, ask: SendRead, answer: ReadAnswered, now_ms: int) -> Sequence[Entry]:
         """The batch that `answer` gives; none where only `read` can tell."""
         return take_answer(ask, answer, self._suspects, now_ms)
 

@@ -11,7 +11,7 @@ from enum import Enum
 
 from daybook.core.errors import Code
 from daybook.core.events import ReadAnswered
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 from daybook.core.ids import EntryId
 from daybook.core.quorum import Quorum, write_set, write_set_masks
 

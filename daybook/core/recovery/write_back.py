@@ -17,11 +17,11 @@ from typing import Final
 
 from daybook.core.effects import SendFrame
 from daybook.core.errors import Code, NotEnoughBookiesError
+from daybook.core.format.entries import Entry
 from daybook.core.format.frame import (
     FLAG_RECOVERY,
     FRAME_BYTES_TARGET,
     FRAME_ENTRIES_MAX,
-    Entry,
     encode_frame,
     entry_crcs,
 )

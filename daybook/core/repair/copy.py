@@ -18,11 +18,11 @@ from typing import Final
 from daybook.core.effects import SendFrame, SendRead
 from daybook.core.errors import Code, CorruptEntryError, DaybookError, NotEnoughReplicasError
 from daybook.core.events import FrameAcked, FrameFailed, ReadAnswered
+from daybook.core.format.entries import Entry
 from daybook.core.format.frame import (
     FLAG_RECOVERY,
     FRAME_BYTES_TARGET,
     FRAME_ENTRIES_MAX,
-    Entry,
     encode_frame,
     entry_crcs,
 )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pyspark import TaskContext
 
 from daybook.core.errors import DaybookError
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 from daybook.core.ids import LedgerId
 from daybook.core.topics.offload.changes import WrittenFile
 from daybook.core.topics.trim_plan import PlannedLedger
@@ -118,14 +118,14 @@ def _verified(copy: LedgerCopy, runs: Iterable[Sequence[Entry]], place: str) -> 
     return Copied(copy.planned.ledger_id, file, rows=rows)
 
 
-def _added(writer: EntriesWriter, runs: Iterable[Sequence[Entry]]) -> Iterator[tuple[Entry, ...]]:
+def _added(writer: EntriesWriter, runs: Iterable[Sequence[Entry]]) -> Iterator[Sequence[Entry]]:
     """The runs as they are, each once the writer has it. Raises OffloadError, and what reading raises."""
     for run in runs:
         writer.add(run)
         yield tuple(run)
 
 
-def _write_rows(copy: LedgerCopy, runs: Iterator[tuple[Entry, ...]], place: str) -> int:
+def _write_rows(copy: LedgerCopy, runs: Iterator[Sequence[Entry]], place: str) -> int:
     """Write the messages as rows, and return how many; an entry that is no message is a row that says why. Raises OffloadError."""
     entries = copy.entries
     schema = permissive_schema()

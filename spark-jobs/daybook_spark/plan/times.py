@@ -8,7 +8,7 @@ from contextlib import closing
 
 import daybook
 from daybook.client.reader import Reader
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import Position
 from daybook.core.topics.publish_times import CLOCK_TOLERANCE_MS, around

@@ -5,12 +5,12 @@ has a session; that also says where restarted bookies are now, so the range cont
 file is gone, the topic's list says whether the entries are elsewhere, and the range continues there (rule 70, rule 72).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 
 from daybook.core.errors import DaybookError, NoSuchLedgerError, NotEnoughReplicasError
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 from daybook.core.topics.name import TopicName
 from daybook.metadata.partitions import partition
 from daybook.offload.errors import OffloadFileError
@@ -25,7 +25,7 @@ from daybook_spark.worker import leave_modules_out_of_collections
 log = get_logger(__name__)
 
 
-def read_range(where: Where, entries: Range) -> Iterator[tuple[Entry, ...]]:
+def read_range(where: Where, entries: Range) -> Iterator[Sequence[Entry]]:
     """The entries of a range, each exactly once and in order.
 
     Raises NoSuchLedgerError once the ledger was deleted, NotEnoughReplicasError, CorruptEntryError, and of a file OffloadError.
@@ -70,14 +70,14 @@ def _elsewhere(where: Where, entries: Range) -> Range | None:
     return process.loop.run(look())
 
 
-def _of_file(entries: FileRange) -> Iterator[tuple[Entry, ...]]:
+def _of_file(entries: FileRange) -> Iterator[Sequence[Entry]]:
     """A row group at a time."""
     with closing(EntriesFile(entries.place, entries.ledger_id, entries.entries)) as file:
         for group in file.read(entries.first, entries.last):
             yield tuple(group)
 
 
-def _of_bookies(where: Where, entries: EntryRange) -> Iterator[tuple[Entry, ...]]:
+def _of_bookies(where: Where, entries: EntryRange) -> Iterator[Sequence[Entry]]:
     """As far as each try reads, and the next try from there on."""
     process = client_of(where)
     process.loop.call(lambda: process.client.learn(entries.addresses))
@@ -94,7 +94,7 @@ def _of_bookies(where: Where, entries: EntryRange) -> Iterator[tuple[Entry, ...]
                 raise
 
 
-def _runs(process: ProcessClient, entries: EntryRange, first: int) -> Iterator[tuple[Entry, ...]]:
+def _runs(process: ProcessClient, entries: EntryRange, first: int) -> Iterator[Sequence[Entry]]:
     """The entries from `first` on, as far as the replicas give them."""
     reader = process.loop.call(lambda: process.client.reader(entries.metadata, entries.last))
     return process.loop.iterate(lambda: reader.read_batches(first, entries.last))

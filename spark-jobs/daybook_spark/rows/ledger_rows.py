@@ -4,24 +4,22 @@ The columns are made of buffers. `pa.array` of a list would look at every entry,
 worker's CPU, if it is there.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from operator import itemgetter
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry, payloads_of
 from daybook.core.ids import EntryId, LedgerId
 
 NUMBERED_ROWS_MAX: Final = 65_536
 """In a batch of rows without payload."""
-_data = itemgetter(1)
 
 
 def entry_rows(
-    ledger_id: LedgerId, runs: Iterable[tuple[Entry, ...]], schema: pa.Schema
+    ledger_id: LedgerId, runs: Iterable[Sequence[Entry]], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """A batch for each run of entries that follow each other, which the reader has bounded in bytes."""
     for run in runs:
@@ -52,8 +50,8 @@ def _numbers(name: str, ledger_id: LedgerId, first: EntryId, last: EntryId) -> p
     return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(values.astype(np.int64))])
 
 
-def _values(run: tuple[Entry, ...]) -> pa.Array:
-    payloads = list(map(_data, run))
+def _values(run: Sequence[Entry]) -> pa.Array:
+    payloads = payloads_of(run)
     offsets = np.fromiter(accumulate(map(len, payloads), initial=0), np.int32, len(run) + 1)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(payloads))]
     return pa.Array.from_buffers(pa.binary(), len(run), buffers)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 from daybook.wire.pulsar.batches import BatchMessage, is_batch, unpack_batch
 from daybook.wire.pulsar.compression import UNCOMPRESSED_BYTES_MAX, uncompressed
 from daybook.wire.pulsar.entries import check_entry, decode_metadata

@@ -4,12 +4,12 @@ Only what the query's columns need is done: without a column of single messages 
 value no payload is copied.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 from daybook.core.ids import LedgerId
 from daybook.wire.pulsar.batches import BatchMessage
 from daybook.wire.pulsar.errors import EntryError
@@ -52,7 +52,7 @@ ALL_TIMES: Final = TimeRange()
 
 def message_rows(
     place: Place,
-    runs: Iterable[tuple[Entry, ...]],
+    runs: Iterable[Sequence[Entry]],
     schema: pa.Schema,
     *,
     times: TimeRange = ALL_TIMES,

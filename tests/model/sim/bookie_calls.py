@@ -20,7 +20,8 @@ from daybook.core.bookie.machine import NO_LAC, BookieMachine, FenceDecided
 from daybook.core.bookie.questions import FenceQuestion, KeyQuestion, Question
 from daybook.core.bookie.range_scan import RangeSource
 from daybook.core.errors import Code
-from daybook.core.format.frame import Entry, FrameHeader
+from daybook.core.format.entries import Entry
+from daybook.core.format.frame import FrameHeader
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.format.lac_table import LacRow
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId

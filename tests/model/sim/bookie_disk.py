@@ -15,7 +15,7 @@ from daybook_bookie.store.generation import Generation
 from daybook.core.bookie.machine import BookieMachine
 from daybook.core.bookie.range_scan import RangeScan, RangeSource
 from daybook.core.errors import Code
-from daybook.core.format.frame import decode_entries
+from daybook.core.format.entries import decode_entries
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId
 from tests.model.sim.disk import Barrier, Disk, FrameWritten, Written, is_unhurried, nothing
 from tests.model.sim.journalled import JournalledDisk

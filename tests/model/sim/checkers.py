@@ -11,7 +11,7 @@ from math import inf
 from typing import Final, Protocol
 
 from daybook.core.effects import LacKnown
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import write_set

@@ -22,7 +22,8 @@ from daybook_bookie.store.storage import Storage
 
 from daybook.core.bookie.ledger import LedgerRecord
 from daybook.core.format.block import block_entry_ids
-from daybook.core.format.frame import decode_entries, decode_header
+from daybook.core.format.entries import decode_entries
+from daybook.core.format.frame import decode_header
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.format.lac_table import LacRow
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId

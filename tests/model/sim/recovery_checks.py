@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.errors import Code
-from daybook.core.format.frame import decode_entries, decode_header
+from daybook.core.format.entries import decode_entries
+from daybook.core.format.frame import decode_header
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import write_set

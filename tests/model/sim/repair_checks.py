@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from daybook.core import effects as fx
 from daybook.core import events as ev
-from daybook.core.format.frame import decode_entries, decode_header
+from daybook.core.format.entries import decode_entries
+from daybook.core.format.frame import decode_header
 from daybook.core.ids import BookieId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.repair.plan import RepairPlan, index_of

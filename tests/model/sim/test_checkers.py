@@ -13,7 +13,7 @@ import pytest
 from daybook.core import effects as fx
 from daybook.core import events as ev
 from daybook.core.bookie.ledger import LedgerRecord
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.placement.policies import make_policy

@@ -12,7 +12,8 @@ from typing import Final
 from daybook.core.effects import Effect, PublishLac, SendFrame
 from daybook.core.errors import DaybookError
 from daybook.core.events import Event
-from daybook.core.format.frame import Entry, decode_header, last_entry
+from daybook.core.format.entries import Entry
+from daybook.core.format.frame import decode_header, last_entry
 from daybook.core.format.lac_table import decode_lac_row
 from daybook.core.ledger.metadata import LedgerMetadata
 

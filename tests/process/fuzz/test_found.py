@@ -26,13 +26,8 @@ from daybook_bookie.store.stored_ledger import ledger_of_key
 
 from daybook.client.transport.frame_sender import MESSAGE_BYTES_TARGET
 from daybook.core.errors import Code, FrameError, MetadataError
-from daybook.core.format.frame import (
-    HEADER_BYTES,
-    MESSAGE_FRAMES_MAX,
-    decode_entries,
-    decode_header,
-    split_message,
-)
+from daybook.core.format.entries import decode_entries
+from daybook.core.format.frame import HEADER_BYTES, MESSAGE_FRAMES_MAX, decode_header, split_message
 from daybook.core.format.lac_table import LacRow, lac_table
 from daybook.core.ids import MAX_ID
 from daybook.core.ledger.metadata import LedgerMetadata

@@ -20,7 +20,8 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from daybook.core.errors import Code
-from daybook.core.format.frame import decode_entries, split_message
+from daybook.core.format.entries import decode_entries
+from daybook.core.format.frame import split_message
 from daybook.runtime.ports import parse_address
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.channel import open_channel

@@ -9,7 +9,7 @@ import pytest
 import daybook
 from daybook.client.events import LedgerEvent, LedgerFenced
 from daybook.client.pending import PENDING_BYTES_MAX
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 from daybook.core.ids import ENTRY_BYTES_MAX
 from daybook.core.writer.policy import WriterPolicy
 from tests.fixtures.cluster import Connect, abandon

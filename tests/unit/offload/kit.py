@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 from daybook.offload.reading import EntriesFile
 from daybook.offload.writing import EntriesWriter, WrittenEntries
 

@@ -8,7 +8,7 @@ from daybook_spark.rows.ledger_rows import entry_rows, numbered_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 
 SCHEMA = arrow_schema(default_schema({"zookeeper": "z:1", "ledger": "7"}))
 LEDGER = 2**40

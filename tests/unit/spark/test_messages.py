@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import StructField, StructType
 
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 from daybook.wire.pulsar.batches import BatchMessage, encode_batch
 from daybook.wire.pulsar.entries import decode_metadata, encode_entry, split_entry
 from daybook.wire.pulsar.errors import EntryError

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from daybook.core.errors import Code
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 from daybook.core.quorum import Stripe
 from daybook.wire import bookie_pb2 as pb
 from tests.unit.bookie.server_kit import OVER_BOTH, RunningBookie, eventually, frame_of

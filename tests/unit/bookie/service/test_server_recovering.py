@@ -7,7 +7,8 @@ import pytest
 from daybook_bookie.service import recovering
 
 from daybook.core.errors import Code
-from daybook.core.format.frame import decode_entries, split_message
+from daybook.core.format.entries import decode_entries
+from daybook.core.format.frame import split_message
 from daybook.core.ids import MESSAGE_BYTES_MAX
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.messages import ReadHeader, decode_read

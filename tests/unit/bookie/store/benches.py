@@ -14,7 +14,7 @@ from daybook_bookie.store.environment import Environment
 from daybook_bookie.store.reading import block_key
 from daybook_bookie.store.store import Store
 
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 from tests.unit.bookie.store.kit import SMALL, alter, open_store, put, read_store, vanish
 from tests.unit.bookie.store.store_model import StoreModel, StorePlatter
 

@@ -17,7 +17,8 @@ from daybook_bookie.store.storage import Storage
 from daybook_bookie.store.store import Store
 from daybook_bookie.store.write_cache import WriteCache
 
-from daybook.core.format.frame import Buffer, Entry, decode_entries, decode_header, encode_frame, entry_crcs
+from daybook.core.format.entries import Entry, decode_entries
+from daybook.core.format.frame import Buffer, decode_header, encode_frame, entry_crcs
 from daybook.core.ids import NO_ENTRY
 from daybook.core.quorum import DENSE, Stripe
 from tests.unit.bookie.sim_disk import SimDisk

@@ -10,7 +10,8 @@ import pytest
 from daybook_bookie.disk.errors import CorruptStoreError
 from daybook_bookie.store.environment import Environment, Transaction
 
-from daybook.core.format.frame import decode_entries, decode_header
+from daybook.core.format.entries import decode_entries
+from daybook.core.format.frame import decode_header
 from tests.unit.bookie.sim_disk import SimDisk
 from tests.unit.bookie.store.kit import add, entries, flush, frame, open_storage
 

@@ -22,15 +22,8 @@ from daybook.core.format.block import (
     sound_parts,
     untangle,
 )
-from daybook.core.format.frame import (
-    HEADER_BYTES,
-    ROW_BYTES,
-    Entry,
-    check_body,
-    decode_entries,
-    encode_frame,
-    entry_crcs,
-)
+from daybook.core.format.entries import Entry, decode_entries
+from daybook.core.format.frame import HEADER_BYTES, ROW_BYTES, check_body, encode_frame, entry_crcs
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.quorum import DENSE, Stripe
 
@@ -63,7 +56,7 @@ def entries(found: Block) -> list[Entry]:
     good, bad = decode_entries(found.data, found.header)
     assert not bad
     assert [entry.entry_id for entry in good] == list(block_entry_ids(found))
-    return good
+    return list(good)
 
 
 def expected(ids: list[int]) -> list[Entry]:

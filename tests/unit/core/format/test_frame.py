@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from daybook.core.errors import EntryTooLargeError, FrameError
 from daybook.core.format import frame
+from daybook.core.format.entries import Entry, decode_entries
 from daybook.core.format.frame import (
     check_body,
     check_payloads,
-    decode_entries,
     decode_header,
     encode_entry,
     encode_frame,
@@ -189,13 +189,23 @@ def test_rule_44_a_crc_covers_ledger_entry_and_payload() -> None:
     assert entry_crcs(7, [3, 4], [b"payload", b""]) == [crc, entry_crc(7, 4, b"")]
 
 
+@given(st.integers(0, MAX_ID), st.integers(0, MAX_ID - 600), st.integers(0, 600))
+def test_the_checksums_of_a_run_are_those_of_its_entries(ledger_id: int, first: int, count: int) -> None:
+    ids = range(first, first + count)
+    payloads = [b"%d" % number for number in ids]
+    wanted = [entry_crc(ledger_id, *each) for each in zip(ids, payloads, strict=True)]
+    assert entry_crcs(ledger_id, ids, payloads) == wanted
+
+
 def test_rule_44_swapped_entries_are_found_by_the_reader() -> None:
     payloads = [b"one", b"two"]
     crcs = entry_crcs(7, range(2), payloads)
     swapped = encode_frame(7, 0, payloads[::-1], crcs[::-1])
     header = decode_header(swapped)
     check_body(swapped, header)
-    assert decode_entries(swapped, header) == ([], [0, 1])
+    good, bad = decode_entries(swapped, header)
+    assert not good
+    assert bad == [0, 1]
 
 
 def test_an_oversized_entry_is_refused_before_it_is_sent() -> None:
@@ -241,4 +251,6 @@ def test_rule_44_a_damaged_length_spares_the_entries_before_it(damaged_length: i
     payloads = [b"a", b"bb", b"ccc"]
     damaged = bytearray(encode_frame(5, 7, payloads, entry_crcs(5, range(7, 10), payloads)))
     struct.pack_into("<I", damaged, frame.HEADER_BYTES + 4 * len(payloads) + 4, damaged_length)
-    assert decode_entries(damaged, decode_header(damaged)) == ([frame.Entry(7, b"a")], [8, 9])
+    good, bad = decode_entries(damaged, decode_header(damaged))
+    assert good == [Entry(7, b"a")]
+    assert bad == [8, 9]

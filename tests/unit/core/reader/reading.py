@@ -5,7 +5,7 @@ from daybook.core.errors import (
     DaybookError,
 )
 from daybook.core.events import Consumed
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 from daybook.core.ids import EntryId
 from daybook.core.reader.reader import LedgerReader, ReadPolicy
 from tests.unit.core.small_cluster import ENTRY_BYTES, Cluster, Run, entry

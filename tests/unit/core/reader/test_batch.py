@@ -7,7 +7,7 @@ import pytest
 from daybook.core.effects import SendRead
 from daybook.core.errors import Code
 from daybook.core.events import ReadAnswered
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 from daybook.core.quorum import write_set
 from daybook.core.reader.batch import ask_one, fitting, take_answer
 from daybook.core.reader.suspects import Suspects

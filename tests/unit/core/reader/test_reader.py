@@ -22,7 +22,7 @@ from daybook.core.events import (
     ReadAnswered,
     Tick,
 )
-from daybook.core.format.frame import Entry
+from daybook.core.format.entries import Entry
 from daybook.core.ids import EntryId
 from daybook.core.ledger.metadata import Fragment
 from daybook.core.placement.policy import BookieInfo

@@ -7,7 +7,8 @@ from daybook.core.errors import (
     Code,
 )
 from daybook.core.events import BookieFailed
-from daybook.core.format.frame import Entry, decode_header
+from daybook.core.format.entries import Entry
+from daybook.core.format.frame import decode_header
 from daybook.core.ledger.metadata import Fragment, LedgerState
 from daybook.core.machine import RequestIds
 from daybook.core.placement.policy import BookieInfo

@@ -13,7 +13,8 @@ from daybook.core.errors import (
     MetadataError,
 )
 from daybook.core.events import FrameAcked, FrameFailed, LacLost
-from daybook.core.format.frame import FRAME_ENTRIES_MAX, check_body, decode_entries, decode_header
+from daybook.core.format.entries import decode_entries
+from daybook.core.format.frame import FRAME_ENTRIES_MAX, check_body, decode_header
 from daybook.core.format.lac_table import LacRow
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.placement.policy import BookieInfo

@@ -1,0 +1,98 @@
+"""Entries as readers have them: checked, and kept as columns until somebody looks at one.
+
+Most of what a reader receives is passed on: into an answer, a file, a column of Arrow. An object for each entry would take longer than to check
+it, and the garbage collector would visit it. So the entries of a frame are one sequence, which makes an `Entry` for whoever asks for it.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain, compress
+from typing import Final, NamedTuple, overload
+
+from daybook.core.format.frame import (
+    Buffer,
+    FrameHeader,
+    entry_crcs,
+    frame_columns,
+    frame_entry_ids,
+    frame_payloads,
+)
+from daybook.core.ids import EntryId
+
+
+class Entry(NamedTuple):
+    """An entry as a reader gets it."""
+
+    entry_id: EntryId
+    data: bytes
+
+
+_as_entry: Final = partial(tuple.__new__, Entry)
+"""`Entry(*pair)` in a third of the time: a NamedTuple is made by a function in Python."""
+
+
+class EntryRun(Sequence[Entry]):
+    """Entries of one ledger in their order. Nobody changes it."""
+
+    __slots__ = ("entry_ids", "payloads")
+
+    def __init__(self, entry_ids: Sequence[EntryId], payloads: Sequence[bytes]) -> None:
+        """An id for each payload; of entries that follow each other the ids are a range."""
+        assert len(entry_ids) == len(payloads)
+        self.entry_ids = entry_ids
+        self.payloads = payloads
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return map(_as_entry, zip(self.entry_ids, self.payloads, strict=True))
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "EntryRun": ...
+
+    def __getitem__(self, index: int | slice) -> "Entry | EntryRun":
+        if isinstance(index, slice):
+            return EntryRun(self.entry_ids[index], self.payloads[index])
+        return Entry(self.entry_ids[index], self.payloads[index])
+
+    def __eq__(self, other: object) -> bool:
+        """Any sequence of the same entries is equal."""
+        return tuple(self) == tuple(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # it may be equal to a list
+
+    def __repr__(self) -> str:
+        return f"EntryRun({tuple(self)!r})"
+
+
+def joined(runs: Sequence[EntryRun]) -> EntryRun:
+    """The entries of all runs, which follow each other in rising order."""
+    if len(runs) == 1:
+        return runs[0]
+    payloads = list(chain.from_iterable(run.payloads for run in runs))
+    entry_ids: Sequence[EntryId] = list(chain.from_iterable(run.entry_ids for run in runs))
+    if payloads and entry_ids[-1] - entry_ids[0] + 1 == len(payloads):
+        entry_ids = range(entry_ids[0], entry_ids[-1] + 1)
+    return EntryRun(entry_ids, payloads)
+
+
+def payloads_of(entries: Sequence[Entry]) -> Sequence[bytes]:
+    """The payloads; of a run without an object for each entry."""
+    return entries.payloads if isinstance(entries, EntryRun) else [data for _, data in entries]
+
+
+def decode_entries(buffer: Buffer, header: FrameHeader, offset: int = 0) -> tuple[EntryRun, list[EntryId]]:
+    """The frame's entries whose checksum holds, and the ids of those whose does not (rule 44); raises FrameError."""
+    entry_ids = frame_entry_ids(buffer, header, offset)
+    payloads = frame_payloads(buffer, header, offset)
+    _, _, expected = frame_columns(buffer, header, offset)
+    actual = entry_crcs(header.ledger_id, entry_ids, payloads)
+    if actual == expected.tolist():
+        return EntryRun(entry_ids, payloads), []
+    is_good = [crc == wanted for crc, wanted in zip(actual, expected, strict=True)]
+    good = EntryRun(list(compress(entry_ids, is_good)), list(compress(payloads, is_good)))
+    return good, [entry_id for entry_id, holds in zip(entry_ids, is_good, strict=True) if not holds]
