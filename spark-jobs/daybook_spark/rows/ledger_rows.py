@@ -46,8 +46,9 @@ def _numbers(name: str, ledger_id: LedgerId, first: EntryId, last: EntryId) -> p
     """The column of a ledger's id, or of the ids of its entries first … last."""
     assert name in ("ledger_id", "entry_id"), name
     count = last - first + 1
-    values = np.full(count, ledger_id) if name == "ledger_id" else np.arange(first, last + 1)
-    return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(values.astype(np.int64))])
+    is_ledger = name == "ledger_id"
+    values = np.full(count, ledger_id, np.int64) if is_ledger else np.arange(first, last + 1, dtype=np.int64)
+    return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(values)])
 
 
 def _values(run: Sequence[Entry]) -> pa.Array:
