@@ -103,6 +103,11 @@ class Broker:
             "Topics that take no producers, because their backlog is over its quota.",
             lambda: self.upkeep.topics_over_quota,
         )
+        metrics.show(
+            "topics_degraded",
+            "Topics that write fewer copies than their policies say.",
+            lambda: self.upkeep.topics_degraded,
+        )
         self.collection = Collection(self.registry, client, self.topics)
         self.topic_lists = TopicLists(client.store, client.layout, self.topics_of)
         self.connections = Connections(self)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -132,6 +132,12 @@ class BrokerMetrics(Collector):
             f"{PREFIX}offload_read_failures",
             "Attempts to read files of offloaded ledgers that failed (reason: file, store, library).",
             ["reason"],
+            registry=registry,
+        )
+        self.topics = Gauge(
+            f"{PREFIX}topics",
+            "Topics that the broker serves, by what holds for the ledger that each writes, or for its next one.",
+            ["durability", "degrade"],
             registry=registry,
         )
         for reason in FILE_FAILURES:  # an alert sees a counter rise only if it was there before

@@ -109,6 +109,9 @@ class TopicReport(_Record):
     entries: int = 0
     last_position: str = ""
     """Of the last acknowledged entry."""
+    durability: str = ""
+    degrade: str = ""
+    """Both hold for the ledger that is written, or for the next one; a broker of an earlier release reports neither."""
     is_degraded: bool = False
     """Whether what is written has fewer copies than the policy says (rule 45)."""
     refusal: str | None = None

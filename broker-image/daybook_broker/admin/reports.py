@@ -56,6 +56,7 @@ def topic_report(
     subscriptions, ledger_list, error = topic.subscriptions.all(), topic.ledger_list, topic.error
     publishing, waits = topic.producers.publishing(), topic.publish_refusal
     is_served = registry.get(name) is topic
+    durability, degrade = topic.durability
     return TopicReport(
         topic=str(name),
         serving=Serving.SERVED
@@ -74,6 +75,8 @@ def topic_report(
         bytes=sum(ledger.size_bytes for ledger in ledger_list.ledgers) + topic.open_bytes,
         entries=topic.extent.count(topic.extent.before(topic.extent.first)),
         last_position=str(topic.extent.last_confirmed),
+        durability=durability.value,
+        degrade=degrade.value,
         is_degraded=topic.is_degraded,
         refusal=None if waits is None else str(waits),
         held_receipts=topic.publishing.held,
@@ -84,7 +87,7 @@ def topic_report(
         producers=len(publishing),
         waiting_producers=len(topic.producers) - len(publishing),
         consumers=sum(len(each.consumers) for each in subscriptions),
-        open_ledger=_open_ledger(topic.open_ledger),
+        open_ledger=open_ledger_report(topic.open_ledger),
         quota=_quota(topic, subscriptions),
         subscriptions=tuple(_subscription(each, topic) for each in shown),
         subscription_count=len(subscriptions),
@@ -93,7 +96,8 @@ def topic_report(
     )
 
 
-def _open_ledger(handle: Ledger | None) -> OpenLedgerReport | None:
+def open_ledger_report(handle: Ledger | None) -> OpenLedgerReport | None:
+    """The ledger that a topic writes, and its quorums."""
     if handle is None:
         return None
     quorum = handle.metadata.quorum

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from daybook.core.topics.ledger_list import LedgerList, Position
+from daybook_broker.admin.reports import open_ledger_report
 from daybook_broker.topics.consumer import Consumer
 from daybook_broker.topics.producer import Producer
 from daybook_broker.topics.subscription import Subscription
@@ -33,12 +34,18 @@ def topic_stats(topic: Topic, ledger_list: LedgerList, broker: str) -> dict[str,
         "backlogSize": max(
             [backlog_bytes(topic, each.acks.mark_delete) for each in subscriptions], default=0
         ),
-        "isDegraded": topic.is_degraded,
+        **_durability(topic),
         "numberOfEntries": topic.extent.count(topic.extent.before(topic.extent.first)),
         "publishers": [_producer(each) for each in topic.producers.publishing()],
         "waitingPublishers": len(topic.producers) - len(topic.producers.publishing()),
         "subscriptions": {each.name: _subscription(each) for each in subscriptions},
     }
+
+
+def _durability(topic: Topic) -> dict[str, Any]:
+    """Daybook's own fields: what holds for the ledger that is written, and whether that has fewer copies at present (rule 45)."""
+    durability, degrade = topic.durability
+    return {"durability": durability.value, "degrade": degrade.value, "isDegraded": topic.is_degraded}
 
 
 def _stored_bytes(topic: Topic, ledger_list: LedgerList) -> int:
@@ -100,6 +107,7 @@ def _consumer(consumer: Consumer, subscription: Subscription) -> dict[str, Any]:
 def internal_stats(topic: Topic, ledger_list: LedgerList) -> dict[str, Any]:
     """The ledgers of a topic and its cursors."""
     extent, compaction = topic.extent, ledger_list.compaction
+    written = open_ledger_report(topic.open_ledger)
     ledgers = [
         {
             "ledgerId": ledger.ledger_id,
@@ -120,6 +128,8 @@ def internal_stats(topic: Topic, ledger_list: LedgerList) -> dict[str, Any]:
         "lastLedgerCreatedTimestampMs": ledger_list.last_ledger_created_at_ms,
         "lastConfirmedEntry": str(extent.last_confirmed),
         "state": ledger_list.state.value,
+        **_durability(topic),
+        "openLedger": None if written is None else written.model_dump(mode="json", by_alias=True),
         "ledgers": ledgers,
         "compactionHorizon": None if compaction is None else str(compaction.horizon),
         "compactedLedgers": [

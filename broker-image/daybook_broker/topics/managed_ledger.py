@@ -177,19 +177,24 @@ class TopicLedgers:
         self._step(UnloadRequested())
 
     @property
+    def written_with(self) -> LedgerTerms | None:
+        """The terms of the ledger that is written; a policy that was changed since holds for the next one."""
+        return self._created_with if self._writing else None
+
+    @property
     def is_degraded(self) -> bool:
         """Whether what is written has fewer copies than the policy says (rule 45)."""
-        if self._created_with is None or not self._writing:
-            return False
-        return self._created_with.is_degraded or any(
-            each.handle.is_degraded for each in self._writing.values()
+        terms = self.written_with
+        return terms is not None and (
+            terms.is_degraded or any(each.handle.is_degraded for each in self._writing.values())
         )
 
     def check_terms(self) -> None:
         """Begin another ledger if it would have more copies, or other quorums; call it now and then."""
-        if self._created_with is None or not self._writing:
+        then = self.written_with
+        if then is None:
             return
-        now, then = self._terms(), self._created_with
+        now = self._terms()
         has_more = now.quorum.write_quorum > then.quorum.write_quorum
         if has_more or (now != then and not now.is_degraded):
             self._step(RollRequested())

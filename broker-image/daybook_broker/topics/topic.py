@@ -28,7 +28,7 @@ from daybook.core.topics.name import TopicName
 from daybook.core.topics.offload.changes import OffloadChange
 from daybook.core.topics.offload.record import Offload, Restored
 from daybook.core.topics.phases import Phase
-from daybook.core.topics.policy import LedgerTerms, ledger_terms, placeable
+from daybook.core.topics.policy import Degrade, Durability, LedgerTerms, ledger_terms, placeable
 from daybook.core.topics.trim_plan import PlannedLedger, check_plan
 from daybook.runtime.clock import unix_ms
 from daybook.runtime.logs import get_logger
@@ -152,6 +152,12 @@ class Topic:
         writable = (each for each, info in client.bookies().items() if info.writable)
         terms = ledger_terms(self.policy, writable)
         return placeable(terms, partial(client.can_place, pool=terms.pool))
+
+    @property
+    def durability(self) -> tuple[Durability, Degrade]:
+        """What holds for the ledger that is written; while there is none, for the next one."""
+        holds = self._ledgers.written_with or self.policy
+        return holds.durability, holds.degrade
 
     @property
     def is_degraded(self) -> bool:

@@ -6,13 +6,14 @@ one topic is logged and tried again in the next cycle.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import product
 from typing import Final
 
 from daybook.client.client import Client
 from daybook.core.errors import DaybookError, NoSuchTopicError
 from daybook.core.topics.ledger_list import LedgerList, Position
 from daybook.core.topics.name import TopicName
-from daybook.core.topics.policy import UNLIMITED, BacklogAction
+from daybook.core.topics.policy import UNLIMITED, BacklogAction, Degrade, Durability
 from daybook.metadata.topics import TopicManager
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
@@ -39,6 +40,7 @@ class Upkeep:
         self.backlog_entries = 0
         """Entries that durable subscriptions have not acknowledged, of all topics, when they were last counted."""
         self.topics_over_quota = 0
+        self.topics_degraded = 0
         self._unused_since_ms: dict[TopicName, int] = {}
 
     async def run(self) -> None:
@@ -50,7 +52,7 @@ class Upkeep:
             group.create_task(self._repeat(settings.ttl_interval_ms, self.expire))
             group.create_task(self._repeat(settings.quota_interval_ms, self.check_quota))
             group.create_task(self._repeat(settings.quota_interval_ms, self.delete_unused))
-            group.create_task(self._count_backlogs(settings.quota_interval_ms))
+            group.create_task(self._count(settings.quota_interval_ms))
 
     async def _repeat(self, pause_ms: int, work: Callable[[Topic], Awaitable[None]]) -> None:
         while True:
@@ -68,16 +70,22 @@ class Upkeep:
                 except Exception as error:
                     log.error("the upkeep of a topic failed after an error of the broker", exc_info=error)
 
-    async def _count_backlogs(self, pause_ms: int) -> None:
+    async def _count(self, pause_ms: int) -> None:
         """For the metrics. A turn of the event loop for each topic: they may be many."""
         while True:
             await asyncio.sleep(pause_ms / 1000)
-            entries = over = 0
+            entries = over = degraded = 0
+            held = dict.fromkeys(product(Durability, Degrade), 0)
             for topic in self._registry.served():
                 entries += sum(each.acks.unacked_entries() for each in _stored(topic))
                 over += topic.refusal is not None
+                degraded += topic.is_degraded
+                held[topic.durability] += 1
                 await asyncio.sleep(0)
-            self.backlog_entries, self.topics_over_quota = entries, over
+            self.backlog_entries, self.topics_over_quota, self.topics_degraded = entries, over, degraded
+            for (durability, degrade), topics in held.items():
+                gauge = self._registry.services.metrics.topics
+                gauge.labels(durability=durability.value, degrade=degrade.value).set(topics)
 
     async def trim(self, topic: Topic) -> None:
         """Read what is set for the topic, and drop what nobody needs (rule 51)."""

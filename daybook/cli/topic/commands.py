@@ -128,7 +128,16 @@ def stats(
     if as_json:
         out.print_json(json.dumps(found))
         return
-    table = Table("topic", "messages in", "bytes in", "stored bytes", "producers", "subscriptions")
+    table = Table(
+        "topic",
+        "messages in",
+        "bytes in",
+        "stored bytes",
+        "producers",
+        "subscriptions",
+        "durability",
+        "degrade",
+    )
     for each, record in found.items():
         table.add_row(
             each,
@@ -137,6 +146,8 @@ def stats(
             f"{record.get('storageSize', 0):,}",
             f"{len(record.get('publishers', ())):,}",
             f"{len(record.get('subscriptions', {})):,}",
+            str(record.get("durability", "–")),
+            str(record.get("degrade", "–")) + (", degraded now" if record.get("isDegraded") else ""),
         )
     out.print(table)
     out.print(_subscriptions(found))

@@ -223,6 +223,13 @@ class LedgerTerms(NamedTuple):
     """Whether it has fewer copies than the policy says: the topic begins another ledger once more bookies are there."""
     pool: str = ""
     """The pool that the ledger stays in (rule 69); "": any bookies."""
+    durability: Durability = Durability.SEMI_SYNC
+    """What the quorums come from: those of small ensembles do not say it."""
+
+    @property
+    def degrade(self) -> Degrade:
+        """Whether the ensemble may shrink."""
+        return Degrade.TO_ACK_QUORUM if self.go_on_without_spare else Degrade.NEVER
 
 
 def ledger_terms(policy: Policy, writable: Iterable[BookieId]) -> LedgerTerms:
@@ -231,13 +238,16 @@ def ledger_terms(policy: Policy, writable: Iterable[BookieId]) -> LedgerTerms:
     Where the policy allows, E and Qw shrink to the bookies that are there, never below Qa: with fewer, the creation fails.
     """
     whole, pool = policy.quorum, policy.pool
+    terms = LedgerTerms(
+        whole, go_on_without_spare=False, is_degraded=False, pool=pool, durability=policy.durability
+    )
     if policy.degrade is Degrade.NEVER:
-        return LedgerTerms(whole, go_on_without_spare=False, is_degraded=False, pool=pool)
+        return terms
     available = sum(1 for bookie in writable if not pool or pool_of(bookie) == pool)
     ensemble_size = min(whole.ensemble_size, max(available, whole.ack_quorum))
     write_quorum = min(whole.write_quorum, ensemble_size)
     quorum = check_quorum(ensemble_size, write_quorum, whole.ack_quorum)
-    return LedgerTerms(quorum, go_on_without_spare=True, is_degraded=quorum != whole, pool=pool)
+    return terms._replace(quorum=quorum, go_on_without_spare=True, is_degraded=quorum != whole)
 
 
 def placeable(terms: LedgerTerms, can_place: Callable[[Quorum], bool]) -> LedgerTerms:

@@ -17,9 +17,9 @@ def test_totals_and_gauges_are_what_a_scrape_shows() -> None:
     registry = CollectorRegistry()
     metrics = BrokerMetrics(registry)
     metrics.totals.entries_in += 3
-    metrics.show("topics", "Topics held.", lambda: 7)
+    metrics.show("held", "Topics held.", lambda: 7)
     assert registry.get_sample_value(f"{PREFIX}entries_in_total") == 3
-    assert registry.get_sample_value(f"{PREFIX}topics") == 7
+    assert registry.get_sample_value(f"{PREFIX}held") == 7
 
 
 def test_the_documentation_names_them_all() -> None:

@@ -15,7 +15,7 @@ from daybook_broker.topics.upkeep import bytes_behind
 from daybook.core.errors import NoSuchLedgerError, NoSuchTopicError, TopicTerminatedError
 from daybook.core.topics.ledger_list import LedgerList, ListedLedger, ListState, Position
 from daybook.core.topics.name import TopicName
-from daybook.core.topics.policy import BacklogAction, PolicyLayer
+from daybook.core.topics.policy import BacklogAction, Degrade, Durability, PolicyLayer
 from daybook.local.cluster import LocalCluster
 from daybook.wire.pulsar.pulsar_pb2 import BaseCommand, ServerError
 from tests.unit.broker.kit import LIMIT_S, frame_client, new_topic, running_broker, until_gone, with_pulsar
@@ -144,6 +144,24 @@ async def test_producers_are_refused_while_the_backlog_is_over_its_quota(
         subscription.skip_through(subscription.acks.nth_unacked(8))
         await until(lambda: found.refusal is None)
         assert (await client.produce(topic)).type == BaseCommand.PRODUCER_SUCCESS
+
+
+async def test_topics_are_counted_by_what_they_are_written_with_and_those_with_fewer_copies(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, usual = new_topic(), {"durability": "semi-sync", "degrade": "to-ack-quorum"}
+    found = await served(broker, topic)
+    await until(lambda: gauge(broker, "topics", **usual) == 1)
+    assert gauge(broker, "topics", durability="sync", degrade="never") == 0
+    assert gauge(broker, "topics_degraded") == 0
+    monkeypatch.setattr(broker.client, "can_place", lambda quorum, pool="": quorum.ensemble_size <= 2)
+    await publish(broker, topic, 1)
+    await until(lambda: gauge(broker, "topics_degraded") == 1)
+    await set_policy(broker, found.name, durability=Durability.SYNC, degrade=Degrade.NEVER)
+    monkeypatch.undo()
+    await until(lambda: gauge(broker, "topics", durability="sync", degrade="never") == 1)
+    assert gauge(broker, "topics", **usual) == 0
+    assert gauge(broker, "topics_degraded") == 0
 
 
 async def test_the_oldest_messages_are_evicted_where_the_policy_says_so(broker: Broker) -> None:

@@ -144,7 +144,9 @@ def test_a_subscription_is_peeked_at_skipped_and_moved(topic: str, directory: Pa
     (stats,) = json.loads(run("topic", "stats", *where, topic, "--json").stdout).values()
     assert stats["msgInCounter"] == 30
     assert stats["subscriptions"]["mine"]["msgBacklog"] == 0
-    assert "mine" in run("topic", "stats", *where, topic, env={"COLUMNS": "200"}).stdout
+    shown = run("topic", "stats", *where, topic, env={"COLUMNS": "200"}).stdout
+    assert all(each in shown for each in ("mine", "semi-sync", "to-ack-quorum"))
+    assert "degraded" not in shown
 
 
 def peek(directory: Path, topic: str, subscription: str, *options: object) -> list[str] | None:

@@ -101,6 +101,7 @@ async def test_a_report_says_what_holds_a_subscription_up(cluster: LocalCluster)
         assert (topic.serving, topic.phase, topic.state) == (Serving.SERVED, "OPEN", "LedgerOpened")
         assert (topic.producers, topic.consumers, topic.messages_in, topic.entries) == (1, 1, 10, 10)
         assert (topic.ledgers, topic.bytes) == (1, topic.bytes_in)
+        assert (topic.durability, topic.degrade, topic.is_degraded) == ("semi-sync", "to-ack-quorum", False)
         assert topic.open_ledger is not None
         assert topic.last_position == f"{topic.open_ledger.ledger_id}:9"
         assert len(topic.open_ledger.ensemble) == 3

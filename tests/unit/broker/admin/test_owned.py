@@ -138,6 +138,31 @@ async def test_the_statistics_of_a_topic_show_its_clients_and_backlogs(cluster: 
         assert last == {"ledgerId": ledger["ledgerId"], "entryId": 10, "partitionIndex": -1}
 
 
+async def test_the_statistics_say_how_durable_what_is_written_is_and_not_what_the_next_ledger_will_be(
+    cluster: LocalCluster,
+) -> None:
+    def durability(found: dict[str, Any]) -> tuple[Any, ...]:
+        return found["durability"], found["degrade"], found["isDegraded"]
+
+    async with served(cluster) as topic:
+        internals = await topic.other.get(f"{topic.path}/internalStats")
+        assert durability(internals) == ("semi-sync", "to-ack-quorum", False)
+        written = internals["openLedger"]
+        assert (len(written["ensemble"]), written["writeQuorum"], written["ackQuorum"]) == (3, 3, 2)
+        found = topic.owner.broker.registry.get(topic.name)
+        assert found is not None
+        await topic.other.do("POST", f"{topic.path}/policy", {"durability": "sync", "degrade": "never"})
+        assert durability(await topic.stats()) == ("semi-sync", "to-ack-quorum", False)
+        await found.read_policy()
+        await with_pulsar(
+            topic.owner.broker, lambda client: client.create_producer(str(topic.name)).send(b"x")
+        )
+        assert durability(await topic.stats()) == ("sync", "never", False)
+        internals = await topic.other.get(f"{topic.path}/internalStats")
+        assert durability(internals) == ("sync", "never", False)
+        assert internals["openLedger"]["ackQuorum"] == 3
+
+
 async def test_a_subscription_skips_and_begins_again_where_it_is_told_to(cluster: LocalCluster) -> None:
     async with served(cluster) as topic:
         assert await topic.backlog() == 10

@@ -3,6 +3,7 @@
 import pytest
 
 from daybook.core.quorum import Quorum
+from daybook.core.topics.policy import Degrade, Durability
 from daybook.local.cluster import LocalCluster
 from daybook.wire.pulsar.pulsar_pb2 import BaseCommand
 from tests.unit.broker.kit import frame_client, new_topic, running_broker
@@ -29,5 +30,6 @@ async def test_rule_45_a_topic_is_served_while_only_some_of_its_bookies_can_be_p
             assert (await producer.receive()).send_receipt.sequence_id == 0
         (topic,) = broker.registry.served()
         assert topic.is_degraded
+        assert topic.durability == (Durability.SEMI_SYNC, Degrade.TO_ACK_QUORUM)
         assert topic.open_ledger is not None
         assert topic.open_ledger.metadata.quorum == Quorum(2, 2, 2)

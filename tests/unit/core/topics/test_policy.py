@@ -142,7 +142,7 @@ def test_rule_45_a_ledger_shrinks_to_the_bookies_that_are_there_never_below_qa(
 def test_rule_45_a_topic_that_must_not_degrade_keeps_its_quorum() -> None:
     policy = Policy(Durability.SYNC, Degrade.NEVER)
     assert policies.ledger_terms(policy, bookies(1)) == LedgerTerms(
-        Quorum(3, 3, 3), go_on_without_spare=False, is_degraded=False
+        Quorum(3, 3, 3), go_on_without_spare=False, is_degraded=False, durability=Durability.SYNC
     )
 
 
@@ -204,6 +204,7 @@ def test_whatever_is_allowed_acknowledges_with_the_same_copies_however_few_booki
     assert terms.quorum.ack_quorum == policy.quorum.ack_quorum
     assert terms.quorum.ensemble_size <= max(policy.ensemble_size, terms.quorum.ack_quorum)
     assert terms.is_degraded == (terms.quorum != policy.quorum)
+    assert (terms.durability, terms.degrade) == (durability, degrade)
 
 
 @pytest.mark.parametrize(
