@@ -36,6 +36,13 @@ class Received:
     name: str
     is_ordered: bool
     messages: list[Message] = field(default_factory=list)
+    again: list[Message] = field(default_factory=list)
+    """What it received after it had acknowledged everything, and that was persisted."""
+
+    @property
+    def repeated(self) -> int:
+        """How many messages it received once more."""
+        return len(self.messages) - len(set(self.messages))
 
 
 @dataclass(slots=True)
@@ -104,6 +111,8 @@ class TopicHistory:
         for message in self.receipts:
             if message not in seen:
                 yield f"{received.name} never received {message}"
+        for message in received.again:
+            yield f"{received.name} received {message} again, which it had acknowledged for good"
         if received.is_ordered:
             yield from _reordered(received.messages, f"received by {received.name}")
 

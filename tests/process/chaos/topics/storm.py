@@ -18,6 +18,7 @@ import pulsar
 from daybook.local.child import wait_for_exit
 from daybook.local.cluster import LocalCluster
 from tests.process.chaos.faults import Deck
+from tests.process.chaos.topics.again import acknowledge_all, publish_new, receive_new, stats_of
 from tests.process.chaos.topics.judge import Received, TopicHistory
 from tests.process.chaos.topics.load import OPERATION_S, Consuming, Producing, Worker, read_back
 
@@ -69,6 +70,7 @@ class TopicStorm:
             "stop a broker": self._stop_broker,
             "kill a bookie": self._kill_bookie,
             "pause a bookie": self._pause_bookie,
+            "kill ZooKeeper": self._kill_zookeeper,
             "pause ZooKeeper": self._pause_zookeeper,
             "unload a topic": self._unload,
         }
@@ -92,12 +94,32 @@ class TopicStorm:
             client = self._client()
             for history in self._histories:
                 read_back(client, history)
+            try:
+                self._receive_nothing_again(client)
+            except (AssertionError, OSError, pulsar.PulsarException) as error:
+                self.violations.append(f"after the faults: {error!r}")
             client.close()
         for history in self._histories:
             self.violations += history.judge()
             self.counts["acknowledged messages"] += len(history.receipts)
             self.counts["stored twice"] += history.duplicates
             self.counts["received"] += sum(len(each.messages) for each in history.received)
+            self.counts["received twice"] += sum(each.repeated for each in history.received)
+
+    def _receive_nothing_again(self, client: pulsar.Client) -> None:
+        """What is acknowledged and persisted stays so, over a hand-over and the death of the next owner."""
+        admin = self.cluster.brokers[0].admin_url
+        kinds = {name: kind for each in TOPICS.values() for name, kind, _ in each}
+        for history in self._histories:
+            for each in history.received:
+                acknowledge_all(client, history, each, kinds[each.name], admin)
+            _unload(admin, history.topic)
+            owner = stats_of(admin, history.topic)["ownerBroker"]
+            self.cluster.signal_broker(owner)
+            self.cluster.start_broker(owner)
+            publish_new(client, history.topic)
+            for each in history.received:
+                receive_new(client, history, each, kinds[each.name])
 
     def _load(self) -> tuple[list[Producing], list[Consuming]]:
         producers: list[Producing] = []
@@ -163,6 +185,12 @@ class TopicStorm:
         self._pass(0.1, 4.0)
         self.cluster.kill_bookie(bookie, SIGCONT)
 
+    def _kill_zookeeper(self) -> None:
+        """Its sessions outlive it, for as long as each had asked for once it serves again."""
+        self.cluster.zookeeper.kill()
+        self._pass(0.0, 4.0)
+        self.cluster.zookeeper.start()
+
     def _pause_zookeeper(self) -> None:
         self.cluster.zookeeper.pause()
         self._pass(0.1, 5.0)
@@ -170,12 +198,16 @@ class TopicStorm:
 
     def _unload(self) -> None:
         """Gracefully, by the admin API of any broker."""
-        topic = self._rng.choice(list(TOPICS)).replace("://", "/")
+        topic = self._rng.choice(list(TOPICS))
         admin = self.cluster.file.broker(self._broker()).admin_url
         try:
-            self.counts["unloaded"] += _put(f"{admin}/admin/v2/{topic}/unload")
+            self.counts["unloaded"] += _unload(admin, topic)
         except OSError as error:  # a broker that just started, or no owner yet: as a person would see it
             self.counts[f"unload refused: {json.dumps(str(error))[:60]}"] += 1
+
+
+def _unload(admin: str, topic: str) -> bool:
+    return _put(f"{admin}/admin/v2/{topic.replace('://', '/')}/unload")
 
 
 def _put(url: str) -> bool:

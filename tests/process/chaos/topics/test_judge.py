@@ -57,5 +57,13 @@ def test_a_shared_subscription_has_no_order() -> None:
     assert history(ORDER, {3: 3}, [3, 1, 0, 2], is_ordered=False).judge() == []
 
 
+def test_what_was_acknowledged_for_good_is_not_received_again() -> None:
+    found = history(ORDER, {3: 3}, [0, 1, 0, 1, 2, 3])
+    (received,) = found.received
+    assert (found.judge(), received.repeated) == ([], 2)
+    received.again.append(Message("p", 1))
+    assert found.judge() == ["t: s received p#1 again, which it had acknowledged for good"]
+
+
 def test_duplicates_are_counted() -> None:
     assert history([0, 1, 0, 1, 2], {}, [0, 1, 2]).duplicates == 2
