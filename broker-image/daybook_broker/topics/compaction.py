@@ -2,7 +2,7 @@
 
 Two passes over the topic, the keys first and then the messages (daybook/core/topics/compaction). What stays goes to a new ledger, which is
 closed before the list names it with its horizon; only then does the owner delete the ledgers that the list named before (rule 41).
-A compaction that ends half-way changes nothing: it begins anew, and what it wrote is deleted by itself, or by the collection once the
+A compaction that ends half-way changes nothing (rule 52): it begins anew, and what it wrote is deleted by itself, or by the collection once the
 topic has another owner. Until it ends, nothing is trimmed that it has not read (rule 51).
 
 A job may do the same work elsewhere and ask the owner to name the result (`commit`): only the owner changes the list (rule 38), and it names

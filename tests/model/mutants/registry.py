@@ -26,7 +26,6 @@ _PAGE: Final = ROOT / "docs/protocol.md"
 
 WAITING: Final[dict[int, str]] = {
     39: "brokers do not remove duplicates yet, so there is no snapshot to take",
-    52: "nothing is replicated to another cluster yet, and a compaction moves no cursor",
 }
 """The rules whose part of the project does not exist yet, each with that part."""
 

@@ -7,9 +7,10 @@ from typing import Any
 from daybook_broker.topics import compacted_reads, compaction
 from daybook_spark.compact import kept as second_pass
 
+from daybook.core.errors import DaybookError
 from daybook.core.topics import list_orders, managed_ledger, unnamed
 from daybook.core.topics.compaction import commit, keys
-from daybook.core.topics.ledger_list import Position
+from daybook.core.topics.ledger_list import CompactedLedger, Position
 from daybook.wire.pulsar import compacting
 from tests.model.mutants.registry import around, instead_of, mutant
 
@@ -79,6 +80,20 @@ def whole_batches_stay(kept: Any, self: Any, entry: Any) -> Any:
 @instead_of(compaction, "check_written")
 async def the_horizon_of_a_job_comes_before_its_ledgers(_topic: Any, _commit: Any) -> None:
     """An owner names what a job says that it wrote, whether the ledgers are closed or not."""
+
+
+@by_test(
+    52,
+    "tests/unit/broker/consuming/test_compaction_fails.py::test_rule_52_a_compaction_that_fails_at_any_step_names_nothing_and_the_next_one_does_all_of_it",
+    slow=True,
+)
+@around(compaction._CompactedWriter, "close")
+async def a_ledger_that_could_not_be_closed_is_named(close: Any, self: Any, horizon: Position) -> Any:
+    """A compaction takes what it has written for persisted when the close of its ledger fails."""
+    try:
+        return await close(self, horizon)
+    except DaybookError:
+        return (CompactedLedger(self.handle.id, self.entries, self.size_bytes, horizon),)
 
 
 @by_test(41, f"{COMMIT}::test_rule_41_a_plan_is_outdated_once_something_that_it_names_is_another")
