@@ -258,11 +258,13 @@ class Connection(asyncio.BufferedProtocol):
         self.close()
 
     def close(self) -> None:
-        """End the connection after all that was sent."""
+        """End the connection after all that was sent; `keep_alive` ends one that does not take it."""
         self._flush()
         self._is_ending = True
         if self._transport is not None:
             self._transport.close()
+            if not self.is_connected and self.unsent_bytes:
+                self.keep_alive.start()
 
     def abort(self) -> None:
         """End the connection now, whatever was sent: the client is dead, or does not listen."""

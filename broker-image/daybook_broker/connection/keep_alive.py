@@ -36,8 +36,9 @@ class KeepAlive:
         """Whether the client said anything since the last check."""
 
     def start(self) -> None:
-        """The client is connected."""
-        self._timer = asyncio.get_running_loop().call_later(self._period_s, self._check)
+        """The client is connected, or is being ended before that and does not take what was sent to it."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._period_s, self._check)
 
     def stop(self) -> None:
         """The connection is lost."""

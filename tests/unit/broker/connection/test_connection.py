@@ -1,6 +1,7 @@
 """Frames written by hand: what a client does wrong is answered with what to do, and harms no other connection."""
 
 import asyncio
+import socket
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,7 +25,7 @@ from daybook.wire.pulsar.pulsar_pb2 import (
     Schema,
     ServerError,
 )
-from tests.unit.broker.kit import FrameClient, frame_client, new_topic, running_broker
+from tests.unit.broker.kit import LIMIT_S, FrameClient, frame_client, new_topic, running_broker
 
 pytestmark = pytest.mark.integration
 
@@ -255,6 +256,26 @@ async def test_a_dead_client_is_ended_and_a_living_one_stays(cluster: LocalClust
         while not ending.done():
             assert await is_served(alive)
         await ending
+
+
+async def test_a_client_that_takes_no_answer_is_ended_before_connect_too(cluster: LocalCluster) -> None:
+    """Its answers wait in the broker, and an end in order would wait for them for ever."""
+    loop, unknown = asyncio.get_running_loop(), frame_head(b"\x08\x64", 0)
+    async with running_broker(cluster, keep_alive_ms=100) as broker:
+        host, _, port = broker.service_url.rpartition("://")[2].rpartition(":")
+        with socket.socket() as hostile:
+            hostile.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            hostile.settimeout(0)
+            await loop.sock_connect(hostile, (host, int(port)))
+            sending = asyncio.create_task(loop.sock_sendall(hostile, unknown * 60_000))
+            async with asyncio.timeout(LIMIT_S):
+                while not any(each.unsent_bytes for each in broker.connections):  # noqa: ASYNC110 - nor of what it does not take
+                    await asyncio.sleep(0.01)
+                for each in broker.connections:
+                    each.close()
+                while len(broker.connections):  # noqa: ASYNC110 - nothing notifies a test of the end of a connection
+                    await asyncio.sleep(0.01)
+            await asyncio.gather(sending, return_exceptions=True)
 
 
 async def test_an_exclusive_producer_keeps_others_out_and_leaves_to_who_waits(broker: Broker) -> None:
