@@ -214,7 +214,7 @@ def flipped(frames: Sequence[Frame], random: Random) -> list[bytes]:
     found = _encoded(frames)
     for _ in range(1 + random.randrange(3)):
         where = random.randrange(len(found))
-        found[where] = mutate(found[where], [_edit(random) for _ in range(1 + random.randrange(3))])
+        found[where] = mutate(found[where], [random_edit(random) for _ in range(1 + random.randrange(3))])
     return found
 
 
@@ -224,7 +224,7 @@ def flipped_commands(frames: Sequence[Frame], random: Random) -> list[bytes]:
     for each, entry in frames:
         data = each.SerializeToString()
         if random.random() < 0.3:
-            data = mutate(data, [_edit(random)]) or b"\x08"
+            data = mutate(data, [random_edit(random)]) or b"\x08"
         found.append(frame_head(data, len(entry)) + entry)
     return found
 
@@ -272,7 +272,8 @@ def unknown(frames: Sequence[Frame], random: Random) -> list[bytes]:
     return found
 
 
-def _edit(random: Random) -> Edit:
+def random_edit(random: Random) -> Edit:
+    """A change of bytes."""
     return Edit(
         random.randrange(256), random.randrange(256), random.randrange(2**32), random.choice((0, 1, -1, 255))
     )

@@ -10,7 +10,7 @@ import tempfile
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -21,6 +21,7 @@ from daybook.wire.pulsar.pulsar_pb2 import BaseCommand, CommandAck, CommandConne
 from tests.fixtures.brokers import Brokers, write_settings
 from tests.process.chaos.records import commit, write_record
 from tests.process.fuzz.pulsar_frames import ATTACKS, CONSUMER_ID, Attack, command, opening, session
+from tests.process.fuzz.pulsar_greetings import GREETINGS, Greeting
 from tests.unit.broker.kit import FrameClient
 
 MIB: Final = 1 << 20
@@ -162,6 +163,27 @@ async def attack_once(url: str, attack: Attack, topic: str, random: Random) -> i
     return len(frames)
 
 
+async def greet_once(url: str, greeting: Greeting, random: Random) -> int:
+    """Connections that are no sessions, at the same time; how many. Raises TimeoutError, AssertionError unless a newcomer is served beside them."""
+    host, _, port = url.rpartition("://")[2].rpartition(":")
+    writers: list[asyncio.StreamWriter] = []
+    try:
+        for data in greeting(random):
+            _, writer = await asyncio.open_connection(host, int(port), limit=1)
+            writers.append(writer)
+            writer.write(data)
+            if random.random() < 0.3:
+                with suppress(OSError):  # the broker may have ended it
+                    writer.write_eof()
+        async with asyncio.timeout(BYSTANDER_S), dial(url) as newcomer:
+            answer = await newcomer.ask(command("PING", "ping"))
+            assert answer.type == BaseCommand.PONG, answer
+    finally:
+        for writer in writers:
+            writer.transport.abort()
+    return len(writers)
+
+
 async def withstand(target: Target, names: list[str], random: Random, seconds: float) -> Counter[str]:
     """Attack for some time, in the given ways in turn, while a bystander works; the frames sent in each way. Raises AssertionError."""
     counts, bystander, stop = Counter[str](), Bystander(), asyncio.Event()
@@ -172,7 +194,11 @@ async def withstand(target: Target, names: list[str], random: Random, seconds: f
         while monotonic() - began < seconds or bystander.rounds == 0:
             for name in names:
                 topic = f"{namespace}/{random.randrange(5)}"
-                counts[name] += await attack_once(target.service_url, ATTACKS[name], topic, random)
+                url = target.service_url
+                if name in GREETINGS:
+                    counts[name] += await greet_once(url, GREETINGS[name], random)
+                else:
+                    counts[name] += await attack_once(url, ATTACKS[name], topic, random)
             target.check()
         await bystander.more(3)
         stop.set()
@@ -195,7 +221,7 @@ def main() -> int:
         attacked_broker(cluster) as target,
     ):
         try:
-            counts = asyncio.run(withstand(target, list(ATTACKS), random, 60 * options.minutes))
+            counts = asyncio.run(withstand(target, [*ATTACKS, *GREETINGS], random, 60 * options.minutes))
         except* (AssertionError, EOFError, TimeoutError) as errors:
             violations = len(errors.exceptions)
             print("\n".join(repr(error) for error in errors.exceptions))

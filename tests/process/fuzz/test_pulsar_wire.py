@@ -7,6 +7,7 @@ import pytest
 
 from daybook.local.cluster import LocalCluster
 from tests.process.fuzz.pulsar_frames import ATTACKS
+from tests.process.fuzz.pulsar_greetings import GREETINGS
 from tests.process.fuzz.pulsar_wire import Target, attacked_broker, withstand
 
 SECONDS = 0.7
@@ -18,7 +19,7 @@ def target(cluster: LocalCluster) -> Iterator[Target]:
         yield started
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("name", [*ATTACKS, *GREETINGS])
 async def test_a_broker_serves_others_while_it_is_attacked(target: Target, name: str) -> None:
     counts = await withstand(target, [name], Random(name), SECONDS)
     assert counts[name] > 0
