@@ -1,7 +1,9 @@
 """A client process of the bench: runs one workload against a running cluster and prints one line of JSON.
 
 The mirror image of bench/peer/PeerBench.java: a tenth of the work in a ledger of its own warms up, and where there are
-many ledgers a first entry in each, untimed.
+many ledgers a first entry in each, untimed. Where there is a rate, an entry's latency counts from the moment at which it was
+due: while the client stalls or its window is full, entries become late that it has not sent yet. Where there is none, it
+counts from the sending, for which the client has waited until there was room.
 """
 
 import asyncio
@@ -61,7 +63,7 @@ async def write(
 async def run_each(
     handles: Sequence[daybook.Ledger], size: int, count: int, window: int, rate: int
 ) -> list[float]:
-    """One future for each entry; returns the latency of each in seconds."""
+    """One future for each entry; returns the latency of each in seconds, from when it was due where there is a rate."""
     data = random.Random(1).randbytes(size)
     room = asyncio.Semaphore(window)
     latencies: list[float] = []
@@ -71,9 +73,9 @@ async def run_each(
         if rate:
             await until(begin + i / rate)
         await room.acquire()
-        sent = time.perf_counter()
+        counted_from = begin + i / rate if rate else time.perf_counter()
         future = await handles[i % len(handles)].submit((data,))
-        future.add_done_callback(partial(_done, latencies, room, sent))
+        future.add_done_callback(partial(_done, latencies, room, counted_from))
     for _ in range(window):
         await room.acquire()
     return latencies
@@ -99,10 +101,13 @@ async def run_many(
 
 
 def _done(
-    latencies: list[float], room: asyncio.Semaphore, sent: float, future: asyncio.Future[tuple[int, int]]
+    latencies: list[float],
+    room: asyncio.Semaphore,
+    counted_from: float,
+    future: asyncio.Future[tuple[int, int]],
 ) -> None:
     future.result()
-    latencies.append(time.perf_counter() - sent)
+    latencies.append(time.perf_counter() - counted_from)
     room.release()
 
 

@@ -1,7 +1,8 @@
 """A client process of the bench of brokers: `python -m bench.broker.load URL JSON`; it prints one line of JSON.
 
 The client is PyPI's `pulsar-client`, unmodified, with the settings of a producer that is after throughput: batches of at most 128 KiB
-that wait for at most 1 ms.
+that wait for at most 1 ms. Where there is a rate, latency counts from the moment at which a message was due, so a client that stalls,
+or whose queue is full, makes those late that it has not sent yet.
 """
 
 import json
@@ -69,14 +70,13 @@ def quantiles(name: str, seconds: Sequence[float]) -> dict[str, float]:
     }
 
 
-def pace(count: int, rate: int) -> Iterable[int]:
-    """0, 1, …, each at its moment."""
-    begin = time.perf_counter()
+def pace(begin: float, count: int, rate: int) -> Iterable[float]:
+    """The moments at which messages are due, each once it has come."""
     for number in range(count):
         due = begin + number / rate
         while (now := time.perf_counter()) < due:
             time.sleep(due - now)
-        yield number
+        yield due
 
 
 def probe(client: pulsar.Client, topic: str) -> dict[str, float]:
@@ -123,8 +123,8 @@ def latency(client: pulsar.Client, topic: str, rate: int, count: int) -> dict[st
     publish: list[float] = []
     end_to_end: list[float] = []
 
-    def answered(sent: float, result: Any, message_id: Any) -> None:
-        publish.append(time.perf_counter() - sent)
+    def answered(due: float, result: Any, message_id: Any) -> None:
+        publish.append(time.perf_counter() - due)
         outstanding.answered(result, message_id)
 
     def consume() -> None:
@@ -135,9 +135,8 @@ def latency(client: pulsar.Client, topic: str, rate: int, count: int) -> dict[st
 
     with ThreadPoolExecutor(1) as pool:
         consuming = pool.submit(consume)
-        for _ in pace(count, rate):
-            sent = time.perf_counter()
-            producer.send_async(b"%020.9f" % sent + pad, partial(answered, sent))
+        for due in pace(time.perf_counter(), count, rate):
+            producer.send_async(b"%020.9f" % due + pad, partial(answered, due))
         outstanding.wait()
         consuming.result(PATIENCE_S)
     producer.close()
@@ -159,12 +158,12 @@ def many(client: pulsar.Client, topic: str, topics: int, rate: int, count: int) 
     outstanding = Outstanding(count)
     publish: list[float] = []
 
-    def answered(sent: float, result: Any, message_id: Any) -> None:
-        publish.append(time.perf_counter() - sent)
+    def answered(due: float, result: Any, message_id: Any) -> None:
+        publish.append(time.perf_counter() - due)
         outstanding.answered(result, message_id)
 
-    for number in pace(count, rate):
-        producers[number % topics].send_async(data, partial(answered, time.perf_counter()))
+    for number, due in enumerate(pace(time.perf_counter(), count, rate)):
+        producers[number % topics].send_async(data, partial(answered, due))
     outstanding.wait()
     return quantiles("publish", publish)
 

@@ -21,7 +21,8 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
  *
  * <p>A write warms the JVM up with a tenth of the work in a ledger of its own, and with a
  * first entry in each of many ledgers, which is not timed. CLOSE 0 leaves the
- * ledger open, as a writer that died does. RATE 0 sends as fast as WINDOW (entries under way) allows.
+ * ledger open, as a writer that died does. RATE 0 sends as fast as WINDOW (entries under way) allows, and
+ * counts an entry's latency from its sending; with a RATE it counts from when the entry was due.
  */
 public class PeerBench {
   private static final byte[] PASSWORD = "bench".getBytes();
@@ -104,19 +105,20 @@ public class PeerBench {
     AtomicInteger errors = new AtomicInteger();
     long begin = System.nanoTime();
     for (int i = 0; i < count; i++) {
+      long due = rate > 0 ? begin + (long) (i * 1e9 / rate) : 0;
       if (rate > 0) {
-        awaitInstant(begin + (long) (i * 1e9 / rate));
+        awaitInstant(due);
       }
       room.acquire();
       int k = i;
-      long sent = System.nanoTime();
+      long countedFrom = rate > 0 ? due : System.nanoTime();
       handles[i % handles.length].asyncAddEntry(
           data,
           (rc, handle, entry, context) -> {
             if (rc != 0) {
               errors.incrementAndGet();
             }
-            latencies[k] = System.nanoTime() - sent;
+            latencies[k] = System.nanoTime() - countedFrom;
             room.release();
             done.countDown();
           },
