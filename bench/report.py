@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.interpreter import python_build
+from bench.pace import PART_OF_RATE_MIN
 from bench.result import Result
+from bench.rounds import OURS, PEER, Ratio, Row, ratios_of
 
 Column = tuple[str, Callable[[Result], Any], str]
 THROUGHPUT: Final[Sequence[Column]] = (
@@ -25,6 +27,7 @@ TIMES: Final[Sequence[Column]] = (
     ("p50 ms", lambda row: row.p50_ms, ".2f"),
     ("p99 ms", lambda row: row.p99_ms, ".2f"),
     ("p99.9 ms", lambda row: row.p999_ms, ".2f"),
+    ("of its rate", lambda row: row.part_of_rate, ".1%"),
     ("recovery ms", lambda row: row.recovery_ms, ",.0f"),
     ("RSS MiB", lambda row: row.rss_anon_mib, ",.0f"),
 )
@@ -35,80 +38,94 @@ MANY: Final[Sequence[Column]] = (
     ("bookie CPU %", lambda row: row.bookie_cpu_percent, ".1f"),
     ("RSS MiB", lambda row: row.rss_anon_mib, ",.0f"),
 )
-RATIOS: Final[Sequence[tuple[str, Callable[[Result], float | None]]]] = (
-    ("write", lambda row: row.entries_per_s),
-    ("catch-up read", lambda row: row.read_per_s),
-    ("p50", lambda row: row.p50_ms),
-    ("p99", lambda row: row.p99_ms),
-    ("recovery time", lambda row: row.recovery_ms),
-    ("many: time", lambda row: row.seconds),
-    ("client CPU", lambda row: row.client_cpu_percent),
-    ("bookie CPU", lambda row: row.bookie_cpu_percent),
-)
+WIDTH: Final = 160
+"""Of tables in a file: the usual 80 columns cut figures off."""
+LATENCY: Final = "from when an entry was due where there is a rate, from its sending where there is none"
+"""What latencies count from, for the record: that of a former run may say nothing of it, and then it was the sending everywhere."""
 
 
-def write_report(rows: Sequence[Result], directory: Path, scale: float, console: Console) -> None:
-    """Write `bench.json` and `bench.png` into `directory`, and print tables."""
+def write_report(
+    rows: Sequence[Row], rounds_s: Sequence[float], directory: Path, scale: float, console: Console
+) -> None:
+    """Write `bench.json` and `bench.png` into `directory`, and print tables; `rounds_s` is how long each round took."""
     directory.mkdir(parents=True, exist_ok=True)
+    ratios = ratios_of(rows)
     record = {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "python": python_build(),
         "grpcio": version("grpcio"),
         "lmdb": version("lmdb"),
         "scale": scale,
+        "latency": LATENCY,
+        "rounds_s": list(rounds_s),
         "rows": [row.record() for row in rows],
+        "ratios": [ratio.record() for ratio in ratios],
     }
     (directory / "bench.json").write_text(json.dumps(record, indent=2) + "\n")
-    many = [row for row in rows if row.seconds is not None or row.client_cpu_percent is not None]
-    times = [row for row in rows if row.p50_ms is not None or row.recovery_ms is not None]
-    throughput = [row for row in rows if row not in many and row not in times]
+    medians = [row.median for row in rows]
+    many = [row for row in medians if row.seconds is not None or row.client_cpu_percent is not None]
+    times = [row for row in medians if row.p50_ms is not None or row.recovery_ms is not None]
+    throughput = [row for row in medians if row not in many and row not in times]
     for title, chosen, columns in (
         ("Throughput", throughput, THROUGHPUT),
-        ("Latency and recovery", times, TIMES),
+        ("Latency (at a rate: from when an entry was due) and recovery", times, TIMES),
         ("Many ledgers", many, MANY),
     ):
         if chosen:
             console.print(results_table(title, chosen, columns))
-    pairs = peer_pairs(rows)
-    if pairs:
-        console.print(ratio_table(pairs))
+    if ratios:
+        console.print(ratio_table(ratios))
     plot(rows, directory / "bench.png")
+    console.print(f"rounds took {', '.join(f'{seconds / 60:.1f}' for seconds in rounds_s)} minutes")
     console.print(python_build())
     console.print(f"written: {directory / 'bench.json'}, {directory / 'bench.png'}")
 
 
 def results_table(title: str, rows: Sequence[Result], columns: Sequence[Column]) -> Table:
-    """Rows with the figures they have."""
+    """Rows with the figures they have: the medians of all rounds."""
     table = Table("side", "workload", title=title)
     for name, _, _ in columns:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         values = [(read(row), form) for _, read, form in columns]
         cells = ("" if value is None else format(value, form) for value, form in values)
-        table.add_row(row.side, row.name, *cells)
+        table.add_row(row.side, shown_name(row), *cells)
     return table
 
 
-def peer_pairs(rows: Sequence[Result]) -> list[tuple[Result, Result]]:
-    """Our row and the peer's of the same name."""
-    peers = {row.name: row for row in rows if row.side == "BookKeeper"}
-    return [(row, peers[row.name]) for row in rows if row.side == "Daybook" and row.name in peers]
+def shown_name(row: Result) -> str:
+    """The name of a row, which says whether it failed."""
+    return f"{row.name} [red]failed[/]" if row.is_failed else row.name
 
 
-def ratio_table(pairs: Sequence[tuple[Result, Result]]) -> Table:
-    """Daybook's figure divided by BookKeeper's: rates should be above 1, times below."""
-    table = Table("workload", *(name for name, _ in RATIOS), title="Daybook ÷ BookKeeper, same run")
-    for ours, theirs in pairs:
-        cells = []
-        for _, read in RATIOS:
-            mine, other = read(ours), read(theirs)
-            cells.append("" if mine is None or not other else f"{mine / other:.2f}")
-        table.add_row(ours.name, *cells)
+def failures_of(rows: Sequence[Row]) -> list[str]:
+    """A sentence for each row that did not reach its rate."""
+    return [
+        f"failed: {row.side}, {row.name}: it reached {row.entries_per_s:,.0f}/s of {row.rate_per_s:,}/s, "
+        f"and below {PART_OF_RATE_MIN:.0%} its latencies are not those of this rate"
+        for row in (each.median for each in rows)
+        if row.is_failed
+    ]
+
+
+def ratio_table(ratios: Sequence[Ratio]) -> Table:
+    """Daybook's figure divided by BookKeeper's of the same round: rates should be above 1, times below."""
+    table = Table("workload", "figure", title=f"{OURS} ÷ {PEER}, round by round")
+    for name in (OURS, PEER, "÷ in each round", "median", "least to largest"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for ratio in ratios:
+        rounds = "  ".join(f"{value:.2f}" for value in ratio.rounds.values())
+        failed = f" [red]failed: {', '.join(ratio.failed)}[/]" if ratio.failed else ""
+        least, largest = ratio.spread
+        table.add_row(
+            *(f"{ratio.workload}{failed}", ratio.figure, f"{ratio.ours:,.2f}", f"{ratio.theirs:,.2f}"),
+            *(rounds, f"{ratio.median:.2f}", f"{least:.2f} to {largest:.2f}"),
+        )
     return table
 
 
-def plot(rows: Sequence[Result], path: Path) -> None:
-    """Rates and latencies as bars, a panel for each kind."""
+def plot(rows: Sequence[Row], path: Path) -> None:
+    """Rates and latencies as bars, a panel for each kind, with the rounds as points."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -123,14 +140,16 @@ def plot(rows: Sequence[Result], path: Path) -> None:
         ("idle ledgers, client's CPU, %", lambda row: row.client_cpu_percent),
     ]
     figure, axes = plt.subplots(3, 2, figsize=(14, 11), constrained_layout=True)
-    colours = {"Daybook": "#2a6f97", "BookKeeper": "#c9704a", "machine": "#8d99ae"}
+    colours = {OURS: "#2a6f97", PEER: "#c9704a", "machine": "#8d99ae"}
     for axis, (title, read) in zip(axes.flat, panels, strict=True):
-        shown = [(row, value) for row in rows if (value := read(row)) is not None]
-        axis.barh(
-            [f"{row.name} ({row.side})" for row, _ in shown],
-            [value for _, value in shown],
-            color=[colours[row.side] for row, _ in shown],
-        )
+        for row in rows:
+            median = row.median
+            value = read(median)
+            if value is not None:
+                bar = f"{median.name} ({median.side}{', failed' if median.is_failed else ''})"
+                axis.barh(bar, value, color=colours[median.side])
+                points = [point for each in row.rounds.values() if (point := read(each)) is not None]
+                axis.plot(points, [bar] * len(points), "k.", markersize=4)
         axis.invert_yaxis()
         axis.set_xscale("log" if title.endswith("ms") else "linear")
         axis.set_title(title)

@@ -50,7 +50,7 @@ def measure(side: Side, work: Workload, idle_stop_s: float) -> Result:
         return measure_many(side, work)
     with peak_memory(side) as peak_mib:
         written = side.write(work)
-    result = Result(side.name, work.name, work.count, work.entry_bytes)
+    result = Result(side.name, work.name, work.count, work.entry_bytes, rate_per_s=work.rate_per_s)
     result.rss_anon_mib = max(peak_mib)
     if work.kind == "latency":
         result.p50_ms, result.p99_ms, result.p999_ms = (

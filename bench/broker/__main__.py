@@ -14,7 +14,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from bench.bookkeeper import MissingToolError
 from bench.broker import go_perf
-from bench.broker.report import conditions, write_report
+from bench.broker.report import conditions, failures_of, write_report
 from bench.broker.sides import (
     BrokerSide,
     DaybookSide,
@@ -24,6 +24,7 @@ from bench.broker.sides import (
     wait_until_it_serves,
 )
 from bench.broker.workloads import GO, Row, Workload, workloads
+from bench.rounds import in_turn
 from bench.sides import CACHE, WorkloadError, rss_anon_mib
 
 BYTES_PER_MIB: Final = 1024 * 1024
@@ -48,9 +49,7 @@ def main(
     if perf is None:
         console.print("there is no Go on the PATH, so the rows of its client are left out")
     work = [each for each in workloads(scale) if only in each.name and (perf or each.work != GO)]
-    rows = [
-        Row(each.name, figure, {name: [] for name in each.sides}) for each in work for figure in each.figures
-    ]
+    rows = [row for each in work for row in each.rows()]
     before = conditions()
     failures: list[str] = []
     with tempfile.TemporaryDirectory(dir=data, prefix="daybook-bench-") as scratch, ExitStack() as running:
@@ -60,7 +59,7 @@ def main(
         sides = _start(Path(scratch), cache, side, running, console, peer=peer)
         for number in range(rounds):
             for each in work:
-                for chosen in (*sides[number % len(sides) :], *sides[: number % len(sides)]):
+                for chosen in in_turn(sides, number + 1):
                     if each.takes_part(number, chosen.name):
                         progress.update(task, description=f"round {number + 1}: {each.name}, {chosen.name}")
                         try:
@@ -68,8 +67,9 @@ def main(
                         except WorkloadError as error:
                             failures.append(f"{each.name}, {chosen.name}: {error}")
     write_report(rows, out, scale, before, console)
+    failures = [*(f"not measured: {each}" for each in failures), *failures_of(rows)]
     for failure in failures:
-        console.print(f"[red]not measured:[/] {failure}")
+        console.print(f"[red]{failure}[/]")
     if failures:
         raise typer.Exit(1)
 

@@ -135,13 +135,16 @@ def latency(client: pulsar.Client, topic: str, rate: int, count: int) -> dict[st
 
     with ThreadPoolExecutor(1) as pool:
         consuming = pool.submit(consume)
-        for due in pace(time.perf_counter(), count, rate):
+        begin = time.perf_counter()
+        for due in pace(begin, count, rate):
             producer.send_async(b"%020.9f" % due + pad, partial(answered, due))
         outstanding.wait()
+        elapsed = time.perf_counter() - begin
         consuming.result(PATIENCE_S)
     producer.close()
     consumer.close()
-    return quantiles("publish", publish) | quantiles("end_to_end", end_to_end)
+    reached = {"reached_per_s": count / elapsed}
+    return reached | quantiles("publish", publish) | quantiles("end_to_end", end_to_end)
 
 
 def many(client: pulsar.Client, topic: str, topics: int, rate: int, count: int) -> dict[str, float]:
@@ -162,10 +165,12 @@ def many(client: pulsar.Client, topic: str, topics: int, rate: int, count: int) 
         publish.append(time.perf_counter() - due)
         outstanding.answered(result, message_id)
 
-    for number, due in enumerate(pace(time.perf_counter(), count, rate)):
+    begin = time.perf_counter()
+    for number, due in enumerate(pace(begin, count, rate)):
         producers[number % topics].send_async(data, partial(answered, due))
     outstanding.wait()
-    return quantiles("publish", publish)
+    elapsed = time.perf_counter() - begin
+    return {"reached_per_s": count / elapsed} | quantiles("publish", publish)
 
 
 def fan_out(client: pulsar.Client, topic: str, subscriptions: int, size: int, count: int) -> dict[str, float]:

@@ -11,8 +11,9 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from bench.broker.workloads import NULL, OURS, PEER, Row
+from bench.broker.workloads import NULL, OURS, PEER, REACHED, Row
 from bench.interpreter import python_build
+from bench.pace import PART_OF_RATE_MIN
 
 SIDES: Final = (NULL, OURS, PEER)
 COLOURS: Final[Mapping[str, str]] = {OURS: "#2a6f97", PEER: "#c9704a", NULL: "#8d99ae"}
@@ -53,6 +54,7 @@ def _record(row: Row) -> dict[str, Any]:
         "medians": row.medians,
         "aim": row.aim,
         "is_met": row.is_met,
+        "failed": list(row.failed_sides),
         "rounds": row.rounds,
     }
 
@@ -67,7 +69,9 @@ def _table(rows: Sequence[Row]) -> Table:
     for row in rows:
         medians, form = row.medians, row.figure.form
         ours = medians.get(OURS)
-        cells = ["" if side not in medians else format(medians[side], form) for side in SIDES]
+        cells = [
+            "" if side not in medians else format(medians[side], form) + _mark(row, side) for side in SIDES
+        ]
         cells += [
             "" if not ours or not medians.get(side) else f"{ours / medians[side]:.2f}"
             for side in (PEER, NULL)
@@ -79,6 +83,21 @@ def _table(rows: Sequence[Row]) -> Table:
         named = row.workload
         table.add_row(shown, f"{row.figure.name} {row.figure.unit}".strip(), *cells)
     return table
+
+
+def _mark(row: Row, side: str) -> str:
+    return " [red]failed[/]" if side in row.failed_sides else ""
+
+
+def failures_of(rows: Sequence[Row]) -> list[str]:
+    """A sentence for each side of a workload that did not reach the rate."""
+    return [
+        f"failed: {row.workload}, {side}: it reached {row.medians[side]:,.0f}/s of {row.rate_per_s:,}/s, "
+        f"and below {PART_OF_RATE_MIN:.0%} its latencies are not those of this rate"
+        for row in rows
+        if row.figure.key == REACHED
+        for side in row.failed_sides
+    ]
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
@@ -96,10 +115,10 @@ def plot(rows: Sequence[Row], path: Path) -> None:
     for axis in list(axes.flat)[len(rows) :]:
         axis.set_visible(False)
     for axis, row in zip(axes.flat, rows, strict=False):
-        sides = [side for side in SIDES if side in row.medians]
-        axis.barh(sides, [row.medians[side] for side in sides], color=[COLOURS[side] for side in sides])
-        for side in sides:
-            axis.plot(row.rounds[side], [side] * len(row.rounds[side]), "k.", markersize=4)
+        for side in (side for side in SIDES if side in row.medians):
+            bar = f"{side}, failed" if side in row.failed_sides else side
+            axis.barh(bar, row.medians[side], color=COLOURS[side])
+            axis.plot(row.rounds[side], [bar] * len(row.rounds[side]), "k.", markersize=4)
         if row.aim is not None:
             axis.axvline(row.aim, color="black", linestyle="--", linewidth=1)
         axis.invert_yaxis()
