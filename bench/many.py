@@ -93,5 +93,10 @@ async def hold_open(
 
 def cpu_seconds(pid: int) -> float:
     """What a process has used of the CPU so far, its threads included."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    fields = stat_fields(pid)
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def stat_fields(pid: int) -> list[str]:
+    """What /proc has of a process behind its name: state, parent, group, session and so on. Raises OSError once it is gone."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

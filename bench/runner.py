@@ -1,12 +1,13 @@
 """Runs the workloads on one side and turns what they say into rows."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import Event, Thread
 from typing import Final
 
 from bench.result import Result
 from bench.sides import Side, WorkloadError, rss_anon_mib
+from bench.simulator import simulator
 from bench.workloads import Workload
 
 SAMPLE_S: Final = 0.2
@@ -48,7 +49,7 @@ def measure(side: Side, work: Workload, idle_stop_s: float) -> Result:
     """One workload: of many ledgers; or write, drain, restart, read or recover."""
     if work.kind in ("create", "recover", "idle"):
         return measure_many(side, work)
-    with peak_memory(side) as peak_mib:
+    with simulator() if work.beside_sim else nullcontext(), peak_memory(side) as peak_mib:
         written = side.write(work)
     result = Result(side.name, work.name, work.count, work.entry_bytes, rate_per_s=work.rate_per_s)
     result.rss_anon_mib = max(peak_mib)

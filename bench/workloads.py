@@ -1,6 +1,6 @@
 """The workloads, the same for both sides: sizes, counts, quorums, and what is read back."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from bench.pace import paced
@@ -35,7 +35,8 @@ class Workload:
     `api`: "append" (a future for each entry) or "append_many" (one for BATCH_ENTRIES); the peer has only the first and
     runs each workload once. Of kind "create", "recover" and "idle" it is one of bench/many.py, with `count` entries in each of
     its `ledgers`. `window` is how many entries may be under way, `rate_per_s` 0 means as fast as they go; at a rate, latency
-    counts from when an entry was due, and a row that reaches less than 99 % of its rate failed.
+    counts from when an entry was due, and a row that reaches less than 99 % of its rate failed. With `beside_sim` the
+    simulator's processes run beside it.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Workload:
     close: bool = True
     peer: bool = True
     kind: Kind = "throughput"
+    beside_sim: bool = False
 
 
 STRIPED: Final = Quorums(5, 3, 2)
@@ -73,6 +75,7 @@ def workloads(scale: float) -> list[Workload]:
         Workload("100 B, append_many", 100, scaled(1_000_000), read=True),
         Workload("100 B, append", 100, scaled(1_000_000), api="append", peer=False),
         at_a_rate("1 KiB at 1,000/s", 1_000),
+        replace(at_a_rate("1 KiB at 1,000/s beside make sim", 1_000), beside_sim=True),
         Workload("1 KiB, one in flight", 1024, scaled(3_000), api="append", window=1, kind="latency"),
         at_a_rate("1 KiB at 10,000/s over 1,000 ledgers", 10_000, ledgers=1_000),
         at_a_rate("1 KiB at 10,000/s over 10,000 ledgers", 10_000, ledgers=10_000),
