@@ -88,13 +88,13 @@ reliability: sync ## write docs/reliability.md from the records of runs: RECORDS
 diagrams: sync ## write docs/states.md from the tables of transitions in the code
 	@$(BIN)/python -m tools.diagrams
 
-bench: bench-environment ## measure throughput, latency, reads and recovery on this machine: ARGS='--help' lists the options
-	@$(BENCH_PYTHON) -m bench $(ARGS)
+bench: bench-environment ## measure throughput, latency, reads and recovery on this machine (about 5 minutes a round): ROUNDS=n, 1 by default; ARGS='--help' lists the options
+	@$(BENCH_PYTHON) -m bench --rounds $(or $(ROUNDS),1) $(ARGS)
 
-bench-peer: bench-environment ## the same measurements beside Apache BookKeeper (needs a JDK and Maven)
+bench-peer: bench-environment ## the same beside Apache BookKeeper, the sides in turn (about 12 minutes a round; needs a JDK and Maven): ROUNDS=n, 3 by default, 5 for figures that are published
 	$(call needs,java,a Java runtime to start Apache BookKeeper: install a JDK 17 or newer)
 	$(call needs,mvn,Maven to fetch Apache BookKeeper: install Maven 3.8 or newer)
-	@$(BENCH_PYTHON) -m bench --peer $(ARGS)
+	@$(BENCH_PYTHON) -m bench --peer --rounds $(or $(ROUNDS),3) $(ARGS)
 
 bench-broker: bench-environment ## load our brokers, Apache Pulsar's and one that does nothing with pulsar-client: ARGS='--no-peer --rounds 1 …'
 	@$(BENCH_PYTHON) -m bench.broker $(ARGS)
