@@ -13,12 +13,14 @@ from typing import Final
 
 from daybook.client.broker_admin import Admin, AdminError
 from daybook.client.broker_topics import admin_urls, pages
-from daybook.client.topic_reports import TopicReport
+from daybook.client.topic_reports import BrokerReport, TopicReport
 from daybook.metadata.brokers import BrokerDirectory
 from daybook.runtime.clock import monotonic_ms
 from daybook_operator.clusters.link import ClusterLink
 from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.topic.reports import OwnersReports, SubscriptionBacklog, TopicAtOwner
+
+_SECOND_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +87,19 @@ class BrokerReports:
 
 def _read(admin: Admin, url: str) -> dict[str, TopicAtOwner]:
     return {
-        report.topic: _at_owner(page.broker.broker, report)
-        for page in pages(admin, url)
-        for report in page.topics
+        report.topic: _at_owner(page.broker, report) for page in pages(admin, url) for report in page.topics
     }
 
 
-def _at_owner(broker: str, report: TopicReport) -> TopicAtOwner:
+def _at_owner(broker: BrokerReport, report: TopicReport) -> TopicAtOwner:
+    """The time of the oldest message is by the broker's clock, as its age is."""
     backlogs = (
-        SubscriptionBacklog(each.name, each.backlog_entries, each.oldest_age_s)
+        SubscriptionBacklog(
+            each.name,
+            each.backlog_entries,
+            None if each.oldest_age_s is None else broker.now_ms - _SECOND_MS * each.oldest_age_s,
+        )
         for each in report.subscriptions
         if each.is_durable
     )
-    return TopicAtOwner(broker, tuple(backlogs), report.quota.refusal)
+    return TopicAtOwner(broker.broker, tuple(backlogs), report.quota.refusal)

@@ -319,6 +319,16 @@ def test_status_is_apart_from_the_spec(resources: Resources, body: Object) -> No
     assert kept["metadata"]["generation"] == 2
 
 
+def test_a_status_of_the_release_before_is_read_without_its_age_of_the_oldest_message(
+    resources: Resources,
+) -> None:
+    """An operator of that release may run beside this schema during an upgrade, too."""
+    created = resources.create(topic())
+    backlog = {"name": "slow", "backlogEntries": 4}
+    old = {**created, "status": {"subscriptions": [{**backlog, "oldestAgeSeconds": 9}]}}
+    assert resources.replace(old, part="status")["status"] == {"subscriptions": [backlog]}
+
+
 @pytest.mark.parametrize("body", [pool(), ledger(), topic()], ids=PLURALS)
 def test_conditions_of_two_managers_merge_by_type(resources: Resources, body: Object) -> None:
     resources.create(body)

@@ -36,7 +36,8 @@ class Brokers:
             {"name": "reader", "isDurable": False, "backlogEntries": 100},
         ]
         topic = {"topic": f"persistent://t/n/{name}", "serving": "served", "subscriptions": subscriptions}
-        return {"broker": {"broker": f"broker-{name}"}, "topics": [topic], "next": None}
+        broker = {"broker": f"broker-{name}", "nowMs": HOUR_MS}
+        return {"broker": broker, "topics": [topic], "next": None}
 
 
 def reports_of(brokers: Brokers, max_age_ms: int) -> BrokerReports:
@@ -50,7 +51,10 @@ async def test_each_broker_is_asked_once_for_all_its_topics() -> None:
     assert sorted(brokers.asked) == ["http://a", "http://b"]
     topic = found[0].topics["persistent://t/n/b"]
     assert topic.broker == "broker-b"
-    assert [(each.name, each.entries, each.oldest_age_s) for each in topic.backlogs] == [("slow", 4, 9)]
+    oldest_ms = HOUR_MS - 9_000
+    assert [(each.name, each.entries, each.oldest_published_ms) for each in topic.backlogs] == [
+        ("slow", 4, oldest_ms)
+    ]
 
 
 async def test_what_was_reported_too_long_ago_is_asked_again() -> None:

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+from daybook_operator.plan.conditions import iso
 from daybook_operator.plan.decision import Decision
 from daybook_operator.plan.pool.state import Drain, Stage
 from daybook_operator.plan.topic.observed import ObservedTopic, TopicInCluster
@@ -47,10 +49,12 @@ def test_the_status_shows_ledgers_and_changes_with_figures_alone_every_five_minu
 REPORTS = OwnersReports(
     {
         str(partition(NAME, 0)): TopicAtOwner(
-            "broker-0", (SubscriptionBacklog("slow", 70, 9), SubscriptionBacklog("a", 1))
+            "broker-0", (SubscriptionBacklog("slow", 70, NOW_MS - 9_000), SubscriptionBacklog("a", 1))
         ),
-        str(partition(NAME, 1)): TopicAtOwner("broker-1", (SubscriptionBacklog("slow", 30, 60),)),
-        str(NAME): TopicAtOwner("broker-1", (SubscriptionBacklog("slow", 5, 3),)),
+        str(partition(NAME, 1)): TopicAtOwner(
+            "broker-1", (SubscriptionBacklog("slow", 30, NOW_MS - 60_000),)
+        ),
+        str(NAME): TopicAtOwner("broker-1", (SubscriptionBacklog("slow", 5, NOW_MS - 3_000),)),
     }
 )
 
@@ -59,13 +63,58 @@ def test_the_status_shows_the_backlogs_that_owners_report_of_all_partitions_toge
     parts = replace(created(partitions=2), reports=REPORTS)
     shown = status(decide(parts, NOW_MS))
     assert shown["subscriptions"] == [
-        {"name": "slow", "backlogEntries": 100, "oldestAgeSeconds": 60},
+        {"name": "slow", "backlogEntries": 100, "oldestPublishedAt": iso(NOW_MS - 60_000)},
         {"name": "a", "backlogEntries": 1},
     ]
     assert shown["backlogEntries"] == 101
     assert "owner" not in shown, "each partition has its own"
     plain = status(decide(replace(created(), reports=REPORTS), NOW_MS))
     assert (plain["backlogEntries"], plain["owner"]) == (5, "broker-1")
+
+
+STUCK_MS = NOW_MS - 3_600_000
+SLOW, OTHER = SubscriptionBacklog("slow", 1_000, STUCK_MS), SubscriptionBacklog("other", 1_000, STUCK_MS)
+
+
+def reported(*backlogs: SubscriptionBacklog) -> OwnersReports:
+    return OwnersReports({str(NAME): TopicAtOwner("broker-0", backlogs)})
+
+
+def after_five_minutes(before: OwnersReports, later: OwnersReports) -> Decision:
+    """What is decided then, of a topic whose status has the figures of before."""
+    there = replace(created(), reports=before)
+    said = replace(there, manifest={**there.manifest, "status": dict(status(decide(there, NOW_MS)))})
+    assert decide(replace(said, reports=later), NOW_MS + 299_000).effects == ()
+    return decide(replace(said, reports=later), NOW_MS + 300_000)
+
+
+@pytest.mark.parametrize("rounded_ms", [0, 1_000])
+def test_a_subscription_that_stands_still_costs_no_write_and_its_oldest_message_keeps_its_time(
+    rounded_ms: int,
+) -> None:
+    """Brokers report ages in whole seconds, so the time that follows differs by up to one."""
+    later = replace(SLOW, oldest_published_ms=STUCK_MS + rounded_ms)
+    assert after_five_minutes(reported(SLOW), reported(later)).effects == ()
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        (replace(SLOW, oldest_published_ms=NOW_MS), OTHER),
+        (replace(SLOW, entries=990), replace(OTHER, entries=1_010)),
+        (SLOW, replace(OTHER, name="another")),
+    ],
+    ids=["the oldest message", "the backlog of each", "the set"],
+)
+def test_what_each_subscription_waits_for_is_a_figure_also_where_the_sum_stays(
+    later: tuple[SubscriptionBacklog, ...],
+) -> None:
+    shown = status(after_five_minutes(reported(SLOW, OTHER), reported(*later)))
+    assert shown["backlogEntries"] == 2_000
+    found = {
+        (each["name"], each["backlogEntries"], each["oldestPublishedAt"]) for each in shown["subscriptions"]
+    }
+    assert found == {(each.name, each.entries, iso(each.oldest_published_ms or 0)) for each in later}
 
 
 def test_backlogs_stay_in_the_status_while_brokers_are_silent() -> None:

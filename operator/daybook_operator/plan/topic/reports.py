@@ -11,11 +11,14 @@ SUBSCRIPTIONS_MAX: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionBacklog:
-    """What a subscription has not acknowledged: entries, and the age of the oldest one, None where it is not known."""
+    """What a subscription has not acknowledged: entries, and about when the oldest one was published, in ms since 1970.
+
+    It is a point in time, and no age: it stays the same while the subscription stands still. None: it is not known.
+    """
 
     name: str
     entries: int
-    oldest_age_s: int | None = None
+    oldest_published_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +44,9 @@ def largest_backlogs(topics: Iterable[TopicAtOwner]) -> tuple[SubscriptionBacklo
     for topic in topics:
         for each in topic.backlogs:
             before = found.get(each.name, SubscriptionBacklog(each.name, 0))
-            ages = [age for age in (before.oldest_age_s, each.oldest_age_s) if age is not None]
+            known = [at for at in (before.oldest_published_ms, each.oldest_published_ms) if at is not None]
             found[each.name] = SubscriptionBacklog(
-                each.name, before.entries + each.entries, max(ages, default=None)
+                each.name, before.entries + each.entries, min(known, default=None)
             )
     ordered = sorted(sorted(found.values(), key=attrgetter("name")), key=attrgetter("entries"), reverse=True)
     return tuple(ordered[:SUBSCRIPTIONS_MAX])

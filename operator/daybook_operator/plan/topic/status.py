@@ -1,6 +1,7 @@
 """A Topic's status: what ZooKeeper and the owners know of its topics, and conditions that name the next step.
 
-Figures change with every ledger, so they are written only when one has changed by a hundredth, and at most every five minutes.
+Figures change with every ledger, so they are written only when one has changed by a hundredth, and at most every five minutes. What a
+person reads long after it was written must still be right: so a subscription that stands still has the time of its oldest message, not an age.
 """
 
 from collections.abc import Mapping
@@ -22,8 +23,15 @@ UNSUPPORTED: Final = "Unsupported"
 BACKLOG_HEALTHY: Final = "BacklogHealthy"
 POOL_DRAINING: Final = "PoolDraining"
 MESSAGE_ORDER: Final = (READY, CONFLICT, BACKLOG_HEALTHY, JOBS_HEALTHY, POOL_DRAINING, UNSUPPORTED)
-_COMPARED: Final = ("ledgerCount", "bytes", "entries", "backlogEntries")
-_FIGURES: Final = (*_COMPARED, "subscriptions", "firstLedger", "openLedger", "figuresAt")
+_COMPARED: Final = ("ledgerCount", "bytes", "entries")
+_FIGURES: Final = (
+    *_COMPARED,
+    "backlogEntries",
+    "subscriptions",
+    "firstLedger",
+    "openLedger",
+    "figuresAt",
+)
 FIGURES_EVERY_MS: Final = 300_000
 FIGURES_CHANGE: Final = 0.01
 
@@ -58,8 +66,7 @@ def _figures(observed: ObservedTopic, nodes: list[TopicNode], now_ms: int) -> di
     found |= _backlog(observed, before)
     written_at = before.get("figuresAt")
     if written_at is not None and (
-        now_ms - from_iso(written_at) < FIGURES_EVERY_MS
-        or not any(_has_changed(before.get(name) or 0, found.get(name) or 0) for name in _COMPARED)
+        now_ms - from_iso(written_at) < FIGURES_EVERY_MS or not _have_changed(before, found, now_ms)
     ):
         return before
     return {**found, "figuresAt": iso(now_ms)}
@@ -78,8 +85,8 @@ def _backlog(observed: ObservedTopic, before: Mapping[str, Any]) -> dict[str, An
 
 def _subscription(backlog: SubscriptionBacklog) -> dict[str, Any]:
     shown: dict[str, Any] = {"name": backlog.name, "backlogEntries": backlog.entries}
-    if backlog.oldest_age_s is not None:
-        shown["oldestAgeSeconds"] = backlog.oldest_age_s
+    if backlog.oldest_published_ms is not None:
+        shown["oldestPublishedAt"] = iso(backlog.oldest_published_ms)
     return shown
 
 
@@ -135,6 +142,30 @@ def pool_draining(observed: ObservedTopic) -> Condition:
             status=True,
         )
     return fine(POOL_DRAINING, "BookieLeaves", f"{what}.", status=True)
+
+
+def _have_changed(before: Mapping[str, Any], found: Mapping[str, Any], now_ms: int) -> bool:
+    """Whether a figure of the topic has changed, or the set of subscriptions, or what one of them waits for."""
+    if any(_has_changed(before.get(name) or 0, found.get(name) or 0) for name in _COMPARED):
+        return True
+    was, now = (
+        {each["name"]: each for each in figures.get("subscriptions") or ()} for figures in (before, found)
+    )
+    return was.keys() != now.keys() or any(
+        _has_changed(was[name]["backlogEntries"], now[name]["backlogEntries"])
+        or _has_changed(_oldest_age_s(was[name], now_ms), _oldest_age_s(now[name], now_ms))
+        for name in now
+    )
+
+
+def _oldest_age_s(subscription: Mapping[str, Any], now_ms: int) -> int:
+    """How old the oldest message is now; 0 without a backlog.
+
+    Brokers report ages in whole seconds, so that the time of one message may vary by one: far less than 1 % of what a subscription that stands
+    still has waited between two writes.
+    """
+    at = subscription.get("oldestPublishedAt")
+    return 0 if at is None else (now_ms - from_iso(at)) // 1000
 
 
 def _has_changed(before: int, now: int) -> bool:
