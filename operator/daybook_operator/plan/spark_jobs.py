@@ -111,9 +111,13 @@ def cron_job_of_topics(pool: str, job: JobOfTopics, schedule: str, time_zone: st
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The last run of a CronJob that ended. `message` is what its driver said last; times in ms since 1970."""
+    """The last run of a CronJob that ended. `message` is what its driver said last; times in ms since 1970.
+
+    `created_ms` is when its Job was made, before its driver began with any topic.
+    """
 
     job: str
+    created_ms: int
     ended_ms: int
     succeeded: bool
     message: str = ""

@@ -93,7 +93,13 @@ class JobsReconciler:
             self._services.kube.listing("Pod", meta["namespace"], labels=selector), list[Object]()
         )
         said = last_words(pods) or ("" if end["type"] == "Complete" else str(end.get("message", "")))
-        return Run(meta["name"], from_iso(end["lastTransitionTime"]), end["type"] == "Complete", said)
+        return Run(
+            meta["name"],
+            from_iso(meta["creationTimestamp"]),
+            from_iso(end["lastTransitionTime"]),
+            end["type"] == "Complete",
+            said,
+        )
 
 
 def last_ended(jobs: Sequence[Object]) -> Object | None:

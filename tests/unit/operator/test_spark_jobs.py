@@ -382,7 +382,7 @@ def test_the_last_run_of_each_job_is_told() -> None:
     jobs = {"retention": NIGHTLY}
     assert conditions(jobs, JobsReport())["RetentionHealthy"][:2] == ("True", "NotYetRun")
     assert conditions(jobs, JobsReport())["AuditHealthy"][:2] == ("True", "NotScheduled")
-    good = Run("bk-retention-1", 5, succeeded=True)
+    good = Run("bk-retention-1", 0, 5, succeeded=True)
     assert conditions(jobs, JobsReport({"bk-retention": good}))["RetentionHealthy"][:2] == (
         "True",
         "Succeeded",
@@ -414,4 +414,4 @@ def test_the_last_run_of_each_job_is_told() -> None:
     ],
 )
 def test_a_driver_is_quoted_as_far_as_it_can_be_read(message: str, said: str) -> None:
-    assert Run("job", 0, succeeded=False, message=message).said == said
+    assert Run("job", 0, 0, succeeded=False, message=message).said == said

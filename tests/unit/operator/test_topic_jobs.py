@@ -167,19 +167,37 @@ def test_the_condition_repeats_the_error_of_the_last_run() -> None:
     assert condition(decide(with_results(there, COMPACTED), NOW_MS), "JobsHealthy")["status"] == "True"
 
 
-def test_a_job_that_fails_before_it_comes_to_the_topic_counts_if_it_is_later() -> None:
+def after_run(world: ObservedTopic, run: Run) -> Mapping[str, Any]:
+    """The condition once the run was the last one of the CronJob."""
+    return condition(decide(replace(world, jobs=JobsReport({CRON_JOB: run})), NOW_MS), "JobsHealthy")
+
+
+def test_a_job_that_ends_before_it_comes_to_the_topic_counts() -> None:
     there = with_results(created(**NIGHTLY), COMPACTED)
-    runs = {
-        CRON_JOB: Run("bk-1", COMPACTED.ended_ms + 1, succeeded=False, message='{"error": "no executors"}')
-    }
-    said = condition(decide(replace(there, jobs=JobsReport(runs)), NOW_MS), "JobsHealthy")
+    ended_ms = COMPACTED.ended_ms
+    run = Run("bk-1", ended_ms + 1, ended_ms + 9, succeeded=False, message='{"error": "no executors"}')
+    said = after_run(there, run)
+    assert (said["status"], said["reason"]) == ("False", "JobFailed")
     assert "Job bk-1: no executors" in said["message"]
-    older = {CRON_JOB: replace(runs[CRON_JOB], ended_ms=COMPACTED.ended_ms)}
-    assert (
-        condition(decide(replace(there, jobs=JobsReport(older)), NOW_MS), "JobsHealthy")["status"] == "True"
-    )
-    good = {CRON_JOB: replace(runs[CRON_JOB], succeeded=True)}
-    assert condition(decide(replace(there, jobs=JobsReport(good)), NOW_MS), "JobsHealthy")["status"] == "True"
+    assert after_run(created(**NIGHTLY), run)["status"] == "False", "no run has ever come to it"
+    assert after_run(there, replace(run, succeeded=True))["status"] == "True"
+
+
+def test_a_run_in_which_another_topic_failed_leaves_the_topic_that_succeeded_in_it_healthy() -> None:
+    message = '{"topics": 2, "failed": 1, "failures": [{"topic": "other", "message": "no bucket"}]}'
+    run = Run("bk-1", COMPACTED.started_ms - 9_000, COMPACTED.ended_ms + 9_000, succeeded=False, message=message)  # fmt: skip
+    assert after_run(with_results(created(**NIGHTLY), COMPACTED), run)["status"] == "True"
+    said = after_run(with_results(created(**NIGHTLY), FAILED), run)
+    assert "no broker answers: start one" in said["message"], "its own error is repeated, not that of another"
+
+
+def test_a_job_that_ends_before_it_comes_to_each_partition_counts() -> None:
+    last_night = replace(COMPACTED, started_ms=0, ended_ms=1)
+    run = Run("bk-1", COMPACTED.started_ms, COMPACTED.ended_ms + 1, succeeded=False)
+    parts = created(partitions=2, **NIGHTLY)
+    assert after_run(with_results(parts, COMPACTED, COMPACTED), run)["status"] == "True"
+    said = after_run(with_results(parts, COMPACTED, last_night), run)
+    assert "Job bk-1: its pod left no message" in said["message"]
 
 
 def test_a_cron_job_that_is_refused_is_told_to_the_topics_that_name_it() -> None:

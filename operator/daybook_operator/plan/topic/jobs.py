@@ -1,7 +1,7 @@
 """What jobs did for a topic: the last run of each in the status, and the condition JobsHealthy, which repeats an error.
 
-A job leaves a result beside each topic that it takes. One that fails before it comes to a topic leaves none there, so the end of the
-whole Job counts as well if it is later.
+A job leaves a result beside each topic that it takes, and a Job in which one topic fails has failed as a whole. So the failure of a Job counts
+for the topics alone that have no result of that run: it ended before it came to them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from daybook.core.topics.job_result import JobResult
 from daybook_operator.plan.conditions import Condition, fine, iso, wrong
-from daybook_operator.plan.spark_jobs import JobOfTopics, cron_job_of_topics
+from daybook_operator.plan.spark_jobs import JobOfTopics, Run, cron_job_of_topics
 from daybook_operator.plan.topic.observed import ObservedTopic, TopicNode
 from daybook_operator.plan.topic.spec import timings_of
 
@@ -69,10 +69,22 @@ def _trouble(observed: ObservedTopic, job: JobOfTopics, schedule: str, time_zone
     if failed:
         return _failed(job, _worst(failed).message or "its result says no more")
     run = None if observed.jobs is None else observed.jobs.runs.get(name)
-    last_ms = max((result.ended_ms for result in results), default=0)
-    if run is not None and not run.succeeded and run.ended_ms > last_ms:
+    if run is not None and not run.succeeded and not _was_reached(observed, job, run):
         return _failed(job, f"Job {run.job}: {run.said}")
     return None
+
+
+def _was_reached(observed: ObservedTopic, job: JobOfTopics, run: Run) -> bool:
+    """Whether the run left a result at the topic, or at each of its partitions.
+
+    No two runs are at work at once, so a result is of this run if it is younger than its Job. A driver takes seconds until its first
+    topic; that is how far the clocks of Kubernetes and of its node may be apart.
+    """
+    return all(
+        any(result.job == job and result.ended_ms >= run.created_ms for result in node.results)
+        for _, node in observed.topics
+        if node is not None
+    )
 
 
 def _failed(job: str, why: str) -> Condition:
