@@ -300,6 +300,13 @@ def test_what_nothing_carries_out_yet_is_a_condition_and_the_rest_holds() -> Non
     assert condition(decide(created(), NOW_MS), "Unsupported")["status"] == "False"
 
 
+def test_what_nothing_carries_out_is_said_of_a_topic_that_is_only_watched_too() -> None:
+    asked = manifest(managed=False, deduplication=True)
+    decision = decide(world(TopicInCluster(plain=node(PolicyLayer())), manifest=asked), NOW_MS)
+    said = condition(decision, "Unsupported")
+    assert (said["status"], said["reason"]) == ("True", "NotCarriedOut")
+
+
 def test_a_topic_that_is_only_watched_is_never_changed() -> None:
     asked = manifest(managed=False, messageTTLSeconds=5)
     nothing = decide(world(manifest=asked), NOW_MS)

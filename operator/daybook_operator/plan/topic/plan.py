@@ -87,7 +87,7 @@ def _manage(observed: ObservedTopic, seen: TopicInCluster, now_ms: int) -> Decis
         )
     if missing:
         return Decision((*claim(observed), *missing), SOON_S)
-    return _done(observed, seen, now_ms)
+    return _there(observed, claim(observed), now_ms)
 
 
 def _conflict(observed: ObservedTopic, seen: TopicInCluster) -> tuple[str, str] | None:
@@ -115,25 +115,6 @@ def _conflict(observed: ObservedTopic, seen: TopicInCluster) -> tuple[str, str] 
     return None
 
 
-def _done(observed: ObservedTopic, seen: TopicInCluster, now_ms: int) -> Decision:
-    conditions = [
-        ready(observed),
-        conflict(),
-        backlog_healthy(observed),
-        jobs_healthy(observed),
-        pool_draining(observed),
-        unsupported(observed),
-    ]
-    if seen.partitions is not None and seen.partitions > observed.spec.partitions:
-        conditions[0] = wrong(
-            READY,
-            "MorePartitions",
-            f"{observed.name} has {seen.partitions} partitions, and {observed.spec.partitions} are asked for",
-            next_step=f"Partitions only grow: set spec.partitions to {seen.partitions}. Clients can use the topic.",
-        )
-    return _finish(observed, claim(observed), mirror(observed, now_ms), conditions, now_ms)
-
-
 # A topic that the resource only watches.
 
 
@@ -146,19 +127,7 @@ def _watch(observed: ObservedTopic, now_ms: int) -> Decision:
             f"There is no {observed.name}",
             "It begins with its first client, or with spec.managed: true.",
         )
-    return _finish(
-        observed,
-        (),
-        mirror(observed, now_ms),
-        [
-            ready(observed),
-            conflict(),
-            backlog_healthy(observed),
-            jobs_healthy(observed),
-            pool_draining(observed),
-        ],
-        now_ms,
-    )
+    return _there(observed, (), now_ms)
 
 
 # When the resource goes.
@@ -190,6 +159,19 @@ def _deletion_is_pending(observed: ObservedTopic, now_ms: int, again_s: float | 
 
 
 # Together.
+
+
+def _there(observed: ObservedTopic, effects: tuple[Effect, ...], now_ms: int) -> Decision:
+    """The topic is there, and nothing of it is to be changed."""
+    conditions = [
+        ready(observed),
+        conflict(),
+        backlog_healthy(observed),
+        jobs_healthy(observed),
+        pool_draining(observed),
+        unsupported(observed),
+    ]
+    return _finish(observed, effects, mirror(observed, now_ms), conditions, now_ms)
 
 
 def _wait(observed: ObservedTopic, now_ms: int, reason: str, why: str, next_step: str) -> Decision:

@@ -173,12 +173,20 @@ def _has_changed(before: int, now: int) -> bool:
 
 
 def ready(observed: ObservedTopic) -> Condition:
-    """The condition of a topic that is as the spec asks."""
+    """The condition of a topic that is there; of one that is only watched nothing is asked."""
     count = observed.spec.partitions
     what = f"{observed.name} with {count} partitions" if count else str(observed.name)
     if not observed.spec.managed:
         return fine(
             READY, "Observed", f"{what} is there; spec.managed is false, so nothing of it is changed."
+        )
+    recorded = observed.cluster.partitions if observed.cluster else None
+    if recorded is not None and recorded > count:
+        return wrong(
+            READY,
+            "MorePartitions",
+            f"{observed.name} has {recorded} partitions, and {count} are asked for",
+            next_step=f"Partitions only grow: set spec.partitions to {recorded}. Clients can use the topic.",
         )
     return fine(READY, "Reconciled", f"Clients can use {what}.")
 
