@@ -58,6 +58,7 @@ async def last_message(api: Api, request: web.Request) -> dict[str, int]:
 
 async def terminate(api: Api, request: web.Request) -> dict[str, int]:
     """End a topic for good: it can be read, and takes nothing more. The position of its last message."""
+    await api.check_manager(request, topic_of(request))
     return position_record(await (await _topic(api, request)).terminate())
 
 

@@ -307,6 +307,25 @@ def test_what_nothing_carries_out_is_said_of_a_topic_that_is_only_watched_too() 
     assert (said["status"], said["reason"]) == ("True", "NotCarriedOut")
 
 
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_topic_that_is_terminated_is_not_ready(count: int) -> None:
+    """It was terminated before it was adopted, or by somebody who writes into ZooKeeper."""
+    there = created(partitions=count)
+    assert there.cluster is not None
+    managed = there.topics[-1][1]
+    assert managed is not None
+    ended = replace(managed, ledger_list=LedgerList(ListState.TERMINATED))
+    parts = (*there.cluster.parts[:-1], ended) if count else ()
+    cluster = replace(there.cluster, plain=None if count else ended, parts=parts)
+    said = condition(decide(replace(there, cluster=cluster), NOW_MS))
+    assert (said["status"], said["reason"]) == ("False", "Terminated")
+    assert str(there.topics[-1][0]) in said["message"]
+    assert ("1 of 3 partitions" in said["message"]) == bool(count)
+    watched = manifest(partitions=count, managed=False)
+    said = condition(decide(replace(there, cluster=cluster, manifest=watched), NOW_MS))
+    assert said["reason"] == "Observed", "nothing is asked of it"
+
+
 def test_a_topic_that_is_only_watched_is_never_changed() -> None:
     asked = manifest(managed=False, messageTTLSeconds=5)
     nothing = decide(world(manifest=asked), NOW_MS)

@@ -7,6 +7,7 @@ person reads long after it was written must still be right: so a subscription th
 from collections.abc import Mapping
 from typing import Any, Final
 
+from daybook.core.topics.ledger_list import ListState
 from daybook.core.topics.policy import Policy, merged
 from daybook.metadata.creation import CREATION_TOKEN
 from daybook_operator.plan.conditions import Condition, fine, from_iso, iso, unknown, wrong
@@ -179,6 +180,18 @@ def ready(observed: ObservedTopic) -> Condition:
     if not observed.spec.managed:
         return fine(
             READY, "Observed", f"{what} is there; spec.managed is false, so nothing of it is changed."
+        )
+    ended = [
+        name for name, node in observed.topics if node and node.ledger_list.state is ListState.TERMINATED
+    ]
+    if ended:
+        others = f" ({len(ended)} of {count} partitions are)" if count else ""
+        return wrong(
+            READY,
+            "Terminated",
+            f"{ended[0]} is terminated{others}: clients can read it, and it takes no messages",
+            next_step="It stays so for good. Create a Topic with another topicName; or set reclaimPolicy to Delete, which deletes "
+            "all messages with this resource, delete it, and create it anew.",
         )
     recorded = observed.cluster.partitions if observed.cluster else None
     if recorded is not None and recorded > count:

@@ -307,6 +307,8 @@ async def test_what_a_topic_resource_manages_only_its_operator_changes(cluster: 
             ("DELETE", topic, None),
             ("POST", f"{topic}/messageTTL", 60),
             ("DELETE", f"{topic}/policy", None),
+            ("POST", f"{topic}/terminate", None),
+            ("POST", f"{parts}-partition-0/terminate", None),
             ("POST", f"{parts}/partitions", 3),
             ("DELETE", f"{parts}/partitions", None),
         ):
@@ -321,6 +323,7 @@ async def test_what_a_topic_resource_manages_only_its_operator_changes(cluster: 
         changed = {"ttlMs": 1, "managedBy": {**manager.to_record(), "uid": "mine"}}
         with pytest.raises(AdminError, match="managedBy is no setting"):
             await asyncio.to_thread(operator.ask, "POST", managed_name, "policy", changed)
+        await asyncio.to_thread(operator.ask, "POST", managed_name, "terminate")
         await asyncio.to_thread(operator.ask, "DELETE", managed_name)
         with pytest.raises(NoSuchTopicError):
             await policies.topic(managed_name)
