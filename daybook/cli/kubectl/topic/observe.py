@@ -21,8 +21,10 @@ WRONG: Final[Mapping[str, tuple[str, ...]]] = {
     "BacklogHealthy": ("False",),
     "ResourceConflict": ("True",),
     "Unsupported": ("True",),
+    "JobsHealthy": ("False",),
+    "PoolDraining": ("DrainHeldUp",),
 }
-"""The conditions of Topics, with which status each is wrong."""
+"""The conditions of Topics, with which status or reason each is wrong: a drain that makes progress is not."""
 
 
 def topic_of(resource: Object) -> str:
@@ -45,7 +47,7 @@ def facts_of(resource: Object) -> Resource:
             ": "
         )
         for each in status_of(resource).get("conditions", ())
-        if each["status"] in WRONG.get(each["type"], ())
+        if not {each["status"], each["reason"]}.isdisjoint(WRONG.get(each["type"], ()))
     ]
     if is_stale(resource) or not status_of(resource):
         problems.append(f"{title(resource)}: the operator has not reconciled its last change yet")

@@ -130,6 +130,25 @@ def test_explain_joins_resources_pods_pools_and_what_brokers_say(server: ApiServ
     assert "bookie data.bk-0, which takes no writes" in wrong["ensemble"]["what"]
 
 
+@pytest.mark.parametrize(
+    ("said", "exit_code"),
+    [
+        (condition("JobsHealthy", "False", "JobFailed", "no bucket"), 1),
+        (condition("JobsHealthy", "True", "NothingFailed"), 0),
+        (condition("PoolDraining", "True", "DrainHeldUp", "it is held up"), 1),
+        (condition("PoolDraining", "True", "BookieLeaves", "clients continue"), 0),
+        (condition("PoolDraining", "False", "NotDraining"), 0),
+    ],
+)
+def test_a_job_that_failed_and_a_drain_that_is_held_up_are_wrong(
+    server: ApiServer, said: dict[str, str], exit_code: int
+) -> None:
+    server.objects["Topic"] = [topic_resource("orders", condition("Ready", "True"), said, managed=False)]
+    done = run("explain", "orders")
+    assert done.exit_code == exit_code, done.output
+    assert (f"{said['type']} is" in done.stdout) == bool(exit_code)
+
+
 def test_what_the_person_may_not_read_is_unknown_and_not_fine(server: ApiServer) -> None:
     server.refused = {"Topic", "BookiePool"}
     (record,) = json.loads(run("explain", "orders", "--json").stdout)
