@@ -102,11 +102,17 @@ class Site:
 
         return self.ask(read)
 
-    def made_by_a_client(self, name: TopicName) -> None:
+    def made_by_a_client(self, name: TopicName, partitions: int = 0) -> None:
         """A topic that no resource knows of."""
 
         async def create(client: Client) -> None:
-            await TopicManager(client.store, client.layout).create(name)
+            topics = TopicManager(client.store, client.layout)
+            if not partitions:
+                await topics.create(name)
+                return
+            await PartitionManager(client.store, client.layout).create(name, partitions)
+            for number in range(partitions):
+                await topics.create(partition(name, number))
 
         self.ask(create)
 
@@ -335,3 +341,39 @@ def test_an_operator_that_dies_before_any_effect_creates_grows_and_deletes_all_t
     for name in born[: len(deleting) + 1]:
         assert site.partitions(site.topic_name(name)) is None
         assert site.policy(partition(site.topic_name(name), 0)) is None
+
+
+def test_an_operator_that_dies_before_any_effect_adopts_and_releases_all_the_same(
+    site: Site, brokers: Brokers
+) -> None:
+    def policies(name: str) -> list[tuple[str | None, int | None]]:
+        """Who manages each partition, and the TTL that is set for it."""
+        found = [site.policy(partition(site.topic_name(name), number)) for number in range(2)]
+        return [
+            (None if each.managed_by is None else each.managed_by.name, each.ttl_ms) for each in found if each
+        ]
+
+    def adopt(name: str) -> None:
+        site.made_by_a_client(site.topic_name(name), partitions=2)
+        site.create(name, adopts=True, partitions=2, messageTTLSeconds=60)
+
+    names = [f"theirs-{number}" for number in range(8)]
+    adopting = die_before_every_effect(
+        site.operator, names, about=lambda name: rf"{name}\b", begin=adopt, is_done=site.is_ready
+    )
+    assert adopting == ["PatchMeta", "Report", "SetTopicPolicy", "SetTopicPolicy", "SetStatus"]
+    adopted = names[: len(adopting) + 1]
+    for name in adopted:
+        assert policies(name) == [(name, 60_000)] * 2
+
+    releasing = die_before_every_effect(
+        site.operator,
+        adopted,
+        about=lambda name: rf"{name}\b",
+        begin=lambda name: site.resources.delete("Topic", name),
+        is_done=lambda name: site.get(name) == {},
+    )
+    assert releasing == ["SetTopicPolicy", "SetTopicPolicy", "Report", "PatchMeta"]
+    for name in adopted[: len(releasing) + 1]:
+        assert site.partitions(site.topic_name(name)) == 2, "reclaimPolicy is Retain"
+        assert policies(name) == [(None, 60_000)] * 2
