@@ -3,8 +3,9 @@
 A batch keeps its size, so that the messages that stay keep their indexes. One that does not stay has no payload any more, and its
 metadata says `compacted_out`. Not every client reads that: the broker also clears its bit in `ack_set` of MESSAGE.
 
-Nobody can look into an encrypted batch, nor into one whose bytes are not what its metadata says: it stays whole, and its keys count
-nowhere. A batch with a compression that this process cannot undo is an error instead, because another one could.
+Nobody can look into an encrypted batch, nor into one whose bytes are not what its metadata or its checksum says: it stays whole, and its keys
+count nowhere. So what a producer damaged keeps its wrong checksum: with a new one, clients would take the damage for a message. A batch with a
+compression that this process cannot undo is an error instead, because another one could.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from daybook.core.topics.compaction.record import encode_compacted
 from daybook.core.topics.ledger_list import Position
 from daybook.wire.pulsar.batches import BatchMessage, batch_of, encode_message, is_batch, unpack_batch
 from daybook.wire.pulsar.chunks import chunk_of
-from daybook.wire.pulsar.entries import Entry, decode_metadata, split_entry, without_broker_metadata
+from daybook.wire.pulsar.entries import Entry, check_entry, decode_metadata, without_broker_metadata
 from daybook.wire.pulsar.errors import BatchError, EntryError
 from daybook.wire.pulsar.pulsar_pb2 import MessageMetadata, SingleMessageMetadata
 
@@ -76,7 +77,7 @@ def open_entry(
 ) -> OpenedEntry:
     """Read an entry. `left`: the words of what an earlier compaction left of it. Raises CompactionError."""
     try:
-        entry = split_entry(data)
+        entry = check_entry(data)
         metadata = decode_metadata(entry)
         if not is_batch(metadata):
             return OpenedEntry(_single(position, data, metadata, entry), data)

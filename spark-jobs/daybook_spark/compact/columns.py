@@ -15,7 +15,7 @@ from daybook.core.format.frame import Buffer
 from daybook.core.topics.compaction.record import encode_compacted
 from daybook.wire.pulsar.batches import is_batch
 from daybook.wire.pulsar.compacting import REMOVED, with_messages
-from daybook.wire.pulsar.entries import decode_metadata, split_entry
+from daybook.wire.pulsar.entries import check_entry, decode_metadata
 from daybook.wire.pulsar.errors import EntryError
 from daybook_spark.compact.entries import StoredEntry
 from daybook_spark.compact.places import ARROW, ROWS_MAX, Row, keyless_row, place_of, row_batch, rows_of
@@ -62,11 +62,11 @@ def batch_left(entry: StoredEntry, indexes: set[int]) -> bytes | None:
 
 
 def _chain_of(entry: StoredEntry) -> Chain | None:
-    """Where the messages of a batch are; None for what is none, or not as producers write them."""
+    """Where the messages of a batch are; None for what is none, is not as producers write it, or has a wrong checksum."""
     if entry.left:
         return None
     try:
-        parts = split_entry(entry.data)
+        parts = check_entry(entry.data)
         metadata = decode_metadata(parts)
         if not is_batch(metadata) or metadata.encryption_keys:
             return None

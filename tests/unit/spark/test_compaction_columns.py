@@ -15,6 +15,7 @@ from daybook.wire.pulsar.compacting import REMOVED, compacted_entry
 from daybook.wire.pulsar.entries import encode_broker_metadata, encode_entry
 from daybook.wire.pulsar.pulsar_pb2 import BrokerEntryMetadata, SingleMessageMetadata
 from tests.unit.wire.pulsar.kit import metadata
+from tests.unit.wire.pulsar.test_compacting import damaged
 
 PART = 3
 
@@ -51,6 +52,8 @@ def topic(rng: random.Random, *, is_keyed: bool) -> list[StoredEntry]:
             data = encode_broker_metadata(BrokerEntryMetadata(index=number)) + data
         if not is_keyed and rng.random() < 0.1:
             data = encode_entry(metadata(num_messages_in_batch=3), b"no batch")
+        if not is_keyed and rng.random() < 0.1:
+            data = damaged(data)
         left = (1,) if not is_keyed and rng.random() < 0.1 else ()
         found.append(StoredEntry(position, number + 1, data, left))
     return found

@@ -5,10 +5,14 @@ leniently is in test_failover.py, where bookies can be lost.
 """
 
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from daybook_spark.compact import columns
+from daybook_spark.compact.columns import batch_left
+from daybook_spark.compact.entries import StoredEntry
 from daybook_spark.options import ReadOptions, StreamOptions, Where
 from daybook_spark.plan import ranges
 from daybook_spark.plan.entry_range import EntryRange
@@ -24,12 +28,19 @@ from pyspark.sql.types import StructField, StructType
 from daybook.core.errors import DaybookError
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import Quorum
+from daybook.core.topics.compaction.record import decode_compacted
 from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import Position
-from daybook.wire.pulsar.entries import split_entry
-from daybook.wire.pulsar.pulsar_pb2 import CompressionType
+from daybook.wire.pulsar import compacting
+from daybook.wire.pulsar.batches import BatchMessage, encode_batch
+from daybook.wire.pulsar.compacting import compacted_entry
+from daybook.wire.pulsar.entries import check_entry, split_entry
+from daybook.wire.pulsar.errors import EntryChecksumError
+from daybook.wire.pulsar.pulsar_pb2 import CompressionType, SingleMessageMetadata
 from tests.unit.spark.test_messages import Sent, encode_single, rows_of
 from tests.unit.spark.test_offsets import topic
+from tests.unit.wire.pulsar.kit import metadata
+from tests.unit.wire.pulsar.test_compacting import damaged
 
 WHERE = Where("zk:2181")
 TOPIC = "persistent://public/default/t"
@@ -59,6 +70,31 @@ def test_unpacking_without_the_checksum_is_caught(monkeypatch: pytest.MonkeyPatc
     assert not caught(damage_is_seen)
     monkeypatch.setattr(messages, "check_entry", split_entry)
     assert caught(damage_is_seen)
+
+
+# A compaction makes no wrong checksum right
+
+
+def damage_stays_damage() -> None:
+    """What is left of a batch with a changed byte is no message, either."""
+    batch = [
+        BatchMessage(SingleMessageMetadata(partition_key=key, payload_size=1), b"v") for key in ("a", "b")
+    ]
+    entry = StoredEntry(Position(7, 0), 1, damaged(encode_batch(metadata(), batch)))
+    opened = entry.opened()
+    kept = (True, False) if opened.keyed.messages else ()
+    for left in filter(None, (batch_left(entry, {0}), compacted_entry(opened, kept))):
+        with pytest.raises(EntryChecksumError):
+            check_entry(decode_compacted(left).data)
+
+
+@pytest.mark.parametrize("pass_over_batches", [columns, compacting])
+def test_a_compaction_that_reads_without_the_checksum_is_caught(
+    monkeypatch: pytest.MonkeyPatch, pass_over_batches: ModuleType
+) -> None:
+    assert not caught(damage_stays_damage)
+    monkeypatch.setattr(pass_over_batches, "check_entry", split_entry)
+    assert caught(damage_stays_damage)
 
 
 # Ranges meet and do not overlap

@@ -41,6 +41,11 @@ def message(key: str | None, payload: bytes, **fields: Any) -> BatchMessage:
     )
 
 
+def damaged(entry: bytes) -> bytes:
+    """The entry with a changed byte at its end, behind the checksum of what it was."""
+    return entry[:-1] + bytes([entry[-1] ^ 1])
+
+
 BATCH = [message("a", b"1"), message(None, b"2"), message("b", b""), message("a", b"3", null_value=True)]
 
 
@@ -140,6 +145,13 @@ def test_a_batch_that_would_not_fit_without_compression_stays_as_it_is() -> None
             metadata(num_messages_in_batch=1, compression=CompressionType.ZLIB, uncompressed_size=9), b"x"
         ),
         b"no entry",
+        damaged(encode_batch(metadata(), [message("a", b"1")])),
+        damaged(encode_entry(metadata(partition_key="k"), b"v")),
+        damaged(
+            encode_entry(
+                metadata(partition_key="k", uuid="u", num_chunks_from_msg=2, chunk_id=1), b"a last chunk"
+            )
+        ),
     ],
 )
 def test_what_nobody_can_look_into_cannot_be_judged(entry: bytes) -> None:
