@@ -2,18 +2,23 @@
 
 A compaction is several stages, some of few tasks, between which the driver asks ZooKeeper and the owner. Topics fill each other's gaps in
 Spark's slots, so that a topic of many partitions takes little longer than its largest one. A dry run asks no owner, and changes nothing.
+
+A topic that is deleted meanwhile takes its ledgers with it, so tasks and requests fail in many ways, and whether the topic is still there decides.
 """
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from pyspark.sql import SparkSession
 
 from daybook.client.broker_admin import BrokerAdmin
+from daybook.core.errors import DaybookError, NoSuchTopicError
 from daybook.core.topics.job_selection import Selection
 from daybook.core.topics.name import TopicName
+from daybook.metadata.topics import TopicManager
 from daybook_spark.access import open_client
 from daybook_spark.brokers import admin_of
 from daybook_spark.compact.job import CompactionSettings, compact_topic
@@ -39,7 +44,12 @@ def run_compaction(
     names, admin = asyncio.run(_begin(where, selection, settings))
 
     def compact(name: TopicName) -> Done:
-        done = compact_topic(spark, where, admin, name, settings)
+        try:
+            done = compact_topic(spark, where, admin, name, settings)
+        except Exception:
+            if asyncio.run(_is_gone(where, name)):
+                return Done("the topic was deleted meanwhile")
+            raise
         if done is None:
             return Done("nothing came since the last compaction")
         if settings.dry_run:
@@ -64,3 +74,14 @@ async def _begin(
     async with open_client(where) as client:
         admin = None if settings.dry_run else await admin_of(client, where)
         return await topics_of(client, selection, JOB), admin
+
+
+async def _is_gone(where: Where, name: TopicName) -> bool:
+    """Whether the topic was deleted; False if nobody can say, because what failed before says more."""
+    with suppress(DaybookError):
+        async with open_client(where) as client:
+            try:
+                await TopicManager(client.store, client.layout).read(name, sync=True)
+            except NoSuchTopicError:
+                return True
+    return False

@@ -1,4 +1,7 @@
-"""Topics of a run are at work at the same time, and what fails for one of them holds up no other: compaction, offload and restore."""
+"""Topics of a run are at work at the same time, and what fails for one of them holds up no other: compaction, offload and restore.
+
+A topic that is deleted while it is compacted is no failure, however its tasks end.
+"""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,9 +17,10 @@ from daybook_spark.jobs.restore_topic import RestoreSettings
 from daybook_spark.jobs.result import Done, JobSummary
 from daybook_spark.options import Where
 
-from daybook.core.errors import DaybookError
+from daybook.core.errors import DaybookError, MetadataUnavailableError, NoSuchTopicError
 from daybook.core.topics.job_selection import Selection
 from daybook.core.topics.name import TopicName
+from daybook.metadata.topics import TopicManager
 
 NAMES: Final = tuple(TopicName("public", "default", f"orders-partition-{number}") for number in range(4))
 BAD: Final = NAMES[1]
@@ -57,6 +61,9 @@ def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Run:
     async def client(_where: Where) -> AsyncIterator[None]:
         yield None
 
+    async def is_there(*_: object) -> bool:
+        return False
+
     def compact_part(
         _spark: object, _where: object, _admin: object, name: TopicName, *_: object
     ) -> Compacted:
@@ -68,6 +75,7 @@ def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Run:
         return Done("done")
 
     monkeypatch.setattr(compaction, "_begin", begin)
+    monkeypatch.setattr(compaction, "_is_gone", is_there)
     monkeypatch.setattr(compaction, "compact_topic", compact_part)
     for job, name in ((offload, "offload_topic"), (restore, "restore_topic")):
         monkeypatch.setattr(job, "begin_job", begin)
@@ -86,3 +94,37 @@ def test_topics_share_the_tasks_of_a_run_and_one_that_fails_holds_up_no_other(ru
     assert found.keys() == {str(name) for name in NAMES}
     (failed,) = [each for each in found.values() if not each.succeeded]
     assert (failed.topic, failed.message) == (str(BAD), "no bookie has entry 2: bring one back")
+
+
+def test_a_topic_that_is_deleted_while_it_is_compacted_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tasks miss its ledgers, whatever they say of that; the same of a topic that is still there is a failure."""
+    here, gone, unsure = NAMES[:3]
+
+    async def begin(*_: object) -> tuple[tuple[TopicName, ...], None]:
+        return (here, gone, unsure), None
+
+    @asynccontextmanager
+    async def client(_where: Where) -> AsyncIterator[Any]:
+        yield SimpleNamespace(store=None, layout=None)
+
+    async def read(_topics: object, name: TopicName, *, sync: bool = False) -> None:
+        assert sync, "a list that was read before the deletion proves nothing"
+        if name == gone:
+            raise NoSuchTopicError("the topic was deleted")
+        if name == unsure:
+            raise MetadataUnavailableError("no ZooKeeper answers")
+
+    def lost(*_: object) -> Compacted:
+        raise RuntimeError("Job aborted due to stage failure: ledger 7 does not exist")
+
+    monkeypatch.setattr(compaction, "_begin", begin)
+    monkeypatch.setattr(compaction, "open_client", client)
+    monkeypatch.setattr(TopicManager, "read", read)
+    monkeypatch.setattr(compaction, "compact_topic", lost)
+    summary = compaction.run_compaction(IDLE, WHERE, ALL, CompactionSettings(dry_run=True))
+    found = {each.topic: each for each in summary.results}
+    assert found[str(gone)].succeeded
+    assert found[str(gone)].message == "the topic was deleted meanwhile"
+    for name in (here, unsure):
+        assert not found[str(name)].succeeded
+        assert "ledger 7 does not exist" in found[str(name)].message
