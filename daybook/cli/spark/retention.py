@@ -11,7 +11,6 @@ from daybook.cli.spark.topic_jobs import (
     MS_OF_AN_HOUR,
     DryRun,
     Namespaces,
-    Pool,
     TerminationLog,
     Topics,
     finish,
@@ -25,7 +24,10 @@ from daybook.cli.spark.topic_jobs import (
 def retention(
     topic: Topics = None,
     namespace: Namespaces = None,
-    pool: Pool = "",
+    pool: Annotated[
+        str,
+        typer.Option("--pool", help="all topics whose policies name this pool of bookies, or none"),
+    ] = "",
     grace: Annotated[
         float,
         typer.Option(
@@ -60,7 +62,7 @@ def retention(
     """
     with last_words("retention", termination_log):
         where = spark_where(find_cluster(directory, zookeeper, cluster))
-        selection = selection_of(topic, namespace, pool)
+        selection = selection_of(topic, namespace, pool, with_poolless=True)
         with spark_session(master, "daybook retention") as spark:
             from daybook_spark.jobs.retain import RetentionTerms
             from daybook_spark.jobs.retention import run_retention

@@ -44,7 +44,12 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="report only: change not
 
 
 def selection_of(
-    topics: list[str] | None, namespaces: list[str] | None, pool: str = "", schedule: str = ""
+    topics: list[str] | None,
+    namespaces: list[str] | None,
+    pool: str = "",
+    schedule: str = "",
+    *,
+    with_poolless: bool = False,
 ) -> Selection:
     """What the options ask for. Raises TopicNameError, PolicyError."""
     return Selection(
@@ -52,6 +57,7 @@ def selection_of(
         tuple(map(_namespace, namespaces or ())),
         pool,
         schedule,
+        with_poolless,
     )
 
 

@@ -3,6 +3,10 @@
 A job of a schedule takes all topics of a pool that name it, because a JVM for each topic would not scale. The policy says it in its
 stored form: `{"compaction": {"schedule": "0 3 * * *", "timeZone": "Europe/Berlin"}}` is on the schedule `0 3 * * * Europe/Berlin` of
 the job `compaction`. The texts of two schedules are compared, not what they mean.
+
+A topic that a broker made for its first client, and a ledger from before its topic had a pool, name no pool, so no pool's job would ever reach
+them. A job may take them with every pool (`with_poolless`). Two pools' runs may then have the same topic at a time. That does no harm where
+the owner alone changes the list (rule 38) and what goes is judged again after a `sync` (rule 71): the second run finds it done.
 """
 
 from collections.abc import Mapping
@@ -29,6 +33,8 @@ class Selection:
     pool: str = ""
     schedule: str = ""
     """Of a pool's topics only those that name it for this job, with its time zone behind it; "": all topics of the pool."""
+    with_poolless: bool = False
+    """With a pool: also what names none."""
 
     def __post_init__(self) -> None:
         """Check what goes together."""
@@ -56,9 +62,13 @@ class Selection:
             return False
         if not self.pool:
             return True
-        if merged(Policy(), namespace, own).pool != self.pool:
+        if not self.takes_pool(merged(Policy(), namespace, own).pool):
             return False
         return not self.schedule or schedule_of(job, own) == _with_zone(self.schedule)
+
+    def takes_pool(self, pool: str) -> bool:
+        """Whether what stays in `pool` is asked for; "": in none."""
+        return not self.pool or pool == self.pool or (self.with_poolless and not pool)
 
 
 def schedule_of(job: str, policy: PolicyLayer) -> str | None:

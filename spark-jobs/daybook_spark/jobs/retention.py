@@ -90,7 +90,7 @@ async def plan_works(client: Client, selection: Selection, grace_ms: int) -> lis
     taken = await topics_of(client, selection, JOB)
     works = [TopicWork(name, is_taken=True, marked=tuple(marked.pop(name, ()))) for name in taken]
     for name, ledgers in marked.items():
-        of_pool = tuple(each for each in ledgers if each.pool == selection.pool or not selection.pool)
+        of_pool = tuple(each for each in ledgers if selection.takes_pool(each.pool))
         if selection.covers(name) and of_pool:
             works.append(TopicWork(name, is_taken=False, marked=of_pool))
     return sorted(works, key=lambda work: work.name)

@@ -54,6 +54,7 @@ async def client() -> AsyncIterator[Any]:
         (Selection(namespaces=(("shop", "us"),)), (C,)),
         (Selection(pool=POOL), (B, C)),
         (Selection(pool="data.slow"), ()),
+        (Selection(pool="data.slow", with_poolless=True), (A, partition(PARTED, 0), partition(PARTED, 1))),
         (Selection(pool=POOL, schedule="@daily"), (B,)),
     ],
 )

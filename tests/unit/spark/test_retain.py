@@ -53,6 +53,7 @@ class World(BrokerAdmin):
         self.kill_at, self.is_after = -1, False
         self.refusal: AdminError | None = None
         self.loop = asyncio.get_running_loop()
+        self.turn = asyncio.Lock()
 
     # What the job uses of a client
 
@@ -72,9 +73,13 @@ class World(BrokerAdmin):
 
     def ask_broker(self, method: str, url: str, path: str, body: object = None) -> Any:
         self._live()
-        answer = asyncio.run_coroutine_threadsafe(self._answer(method, body), self.loop).result()
+        answer = asyncio.run_coroutine_threadsafe(self._in_turn(method, body), self.loop).result()
         self._live(step=True)
         return answer
+
+    async def _in_turn(self, method: str, body: Any) -> Any:
+        async with self.turn:  # an owner makes one change of its list at a time
+            return await self._answer(method, body)
 
     async def _answer(self, method: str, body: Any) -> Any:
         self.asked.append(method)
@@ -259,6 +264,7 @@ async def test_rule_71_what_nothing_names_goes_and_all_else_stays(world: World) 
         (Selection(topics=(IDLE,)), 3),
         (Selection(namespaces=(("public", "default"),)), 5),
         (Selection(pool="data.fast"), 0),
+        (Selection(pool="data.fast", with_poolless=True), 5),
     ],
 )
 async def test_a_selection_bounds_what_is_deleted(world: World, selection: Selection, deleted: int) -> None:
@@ -268,10 +274,23 @@ async def test_a_selection_bounds_what_is_deleted(world: World, selection: Selec
 
 
 async def test_the_ledgers_of_a_pool_whose_topic_is_gone_are_that_pools(world: World) -> None:
-    here, there = [await world.made(made_by(str(GONE), FORMER, pool=pool)) for pool in ("a.b", "a.c")]
+    _, there, nowhere = [
+        await world.made(made_by(str(GONE), FORMER, pool=pool)) for pool in ("a.b", "a.c", "")
+    ]
     await world.run(selection=Selection(pool="a.b"))
+    assert await world.existing() == {there, nowhere}
+    await world.run(selection=Selection(pool="a.b", with_poolless=True))
     assert await world.existing() == {there}
-    assert here not in await world.existing()
+
+
+async def test_runs_of_two_pools_at_once_do_once_what_is_to_be_done_for_no_pool(world: World) -> None:
+    ids = await world.idle_topic(s=AT_SECOND)
+    await world.made(made_by(str(GONE), FORMER))
+    runs = (world.run(selection=Selection(pool=pool, with_poolless=True)) for pool in ("a.b", "a.c"))
+    found = [done for dones in await asyncio.gather(*runs) for done in dones]
+    assert sum(done.figures.get("ledgersTrimmed", 0) for done in found) == 2
+    assert sum(done.figures.get("ledgersDeleted", 0) for done in found) == 1
+    assert await world.state() == (ids[2:], {ids[2]})
 
 
 async def test_rule_71_a_listing_that_is_not_whole_deletes_nothing(world: World) -> None:

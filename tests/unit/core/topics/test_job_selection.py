@@ -50,6 +50,22 @@ def test_a_pool_takes_the_topics_that_are_written_to_it(
 
 
 @pytest.mark.parametrize(
+    ("namespace", "own", "is_taken"),
+    [
+        (NOTHING, NOTHING, True),
+        (policy(pool="data.fast"), NOTHING, True),
+        (policy(pool="data.slow"), policy(pool=""), True),
+        (policy(pool="data.slow"), NOTHING, False),
+    ],
+)
+def test_a_pool_may_take_what_names_no_pool_too(
+    namespace: PolicyLayer, own: PolicyLayer, is_taken: bool
+) -> None:
+    selection = Selection(pool="data.fast", with_poolless=True)
+    assert selection.takes("retention", ORDERS, namespace, own) is is_taken
+
+
+@pytest.mark.parametrize(
     ("terms", "found"),
     [
         (None, None),
