@@ -29,7 +29,7 @@ from daybook.cli.spark.offload import offload
 from daybook.cli.spark.restore import restore
 from daybook.cli.spark.retention import retention
 from daybook.cli.spark.session import Master, require_spark, spark_session
-from daybook.cli.spark.topic_jobs import MS_OF_AN_HOUR
+from daybook.cli.spark.topic_jobs import MS_OF_AN_HOUR, TerminationLog, last_words
 
 if TYPE_CHECKING:
     from daybook_spark.audit.job import AuditSummary
@@ -56,6 +56,7 @@ def audit(
         float, typer.Option(min=0, help="the most that is read from one bookie, in MB/s; 0: no limit")
     ] = 50.0,
     delay: Delay = None,
+    termination_log: TerminationLog = None,
     directory: Directory = None,
     zookeeper: ZooKeeper = None,
     cluster: Cluster = None,
@@ -65,20 +66,26 @@ def audit(
 
     Exits with 1 unless every copy is there, intact and in its place.
     """
-    where = find_cluster(directory, zookeeper, cluster)
-    with spark_session(master, "daybook audit") as spark:
-        from daybook_spark.audit.job import audit_table, mark_tasks, run_audit
-        from daybook_spark.options import Where
+    with last_words("audit", termination_log):
+        where = find_cluster(directory, zookeeper, cluster)
+        with spark_session(master, "daybook audit") as spark:
+            from daybook_spark.audit.job import audit_table, mark_tasks, run_audit
+            from daybook_spark.options import Where
 
-        tls = tls_files()
-        target = Where(where.zookeeper, where.cluster, tls.ca, tls.certificate, tls.key)
-        table = audit_table(spark, target, bytes_per_second=round(mb_per_second * 1e6))
-        with progress("copies", "{task.completed} of {task.total} pieces read") as show:
-            summary = run_audit(table, parquet=parquet, on_progress=show)
-    with err.status("the auditor judges what was found"):
-        report = run_with_stop(
-            where, lambda client, stop: mark_tasks(client, stop, dry_run=dry_run, lost_delay_s=delay)
-        )
+            tls = tls_files()
+            target = Where(where.zookeeper, where.cluster, tls.ca, tls.certificate, tls.key)
+            table = audit_table(spark, target, bytes_per_second=round(mb_per_second * 1e6))
+            with progress("copies", "{task.completed} of {task.total} pieces read") as show:
+                summary = run_audit(table, parquet=parquet, on_progress=show)
+        with err.status("the auditor judges what was found"):
+            report = run_with_stop(
+                where, lambda client, stop: mark_tasks(client, stop, dry_run=dry_run, lost_delay_s=delay)
+            )
+    if termination_log is not None:
+        from daybook_spark.jobs.audit_words import audit_message
+        from daybook_spark.jobs.result import write_termination_log
+
+        write_termination_log(termination_log, audit_message(summary, report))
     _print(summary, report, as_json=as_json)
     if not (summary.is_whole and report.is_fully_replicated):
         raise typer.Exit(1)

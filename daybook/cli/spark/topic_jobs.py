@@ -90,15 +90,22 @@ def spark_where(where: Where) -> "SparkWhere":
 
 @contextmanager
 def last_words(job: str, termination_log: Path | None) -> Iterator[None]:
-    """Leave an error that ends the whole job in the termination log, too."""
+    """Leave an error of Daybook or of Spark that ends the whole job in the termination log, too."""
     try:
         yield
-    except DaybookError as error:
-        if termination_log is not None:
-            from daybook_spark.jobs.result import failed_message, write_termination_log
+    except Exception as error:
+        if termination_log is not None and (said := _words_of(error)):
+            from daybook_spark.jobs.result import last_message, write_termination_log
 
-            write_termination_log(termination_log, failed_message(job, str(error)))
+            write_termination_log(termination_log, last_message(job, said))
         raise
+
+
+def _words_of(error: Exception) -> str:
+    """What an expected error says; "" for any other, of which Kubernetes keeps the end of the log."""
+    from daybook_spark.jobs.spark_errors import spark_words
+
+    return str(error) if isinstance(error, DaybookError) else spark_words(error)
 
 
 def finish(summary: "JobSummary", termination_log: Path | None, *, as_json: bool) -> None:

@@ -124,7 +124,7 @@ class Run:
 
     @property
     def said(self) -> str:
-        """The message as a sentence, or where to find it. Jobs for topics leave JSON, with an error or with some of the topics that failed."""
+        """The message as a sentence, or where to find it. Jobs leave JSON, with an error or with some of the topics that failed."""
         return _sentence(self.message)[:_TEXT_MAX] or f"its pod left no message: kubectl logs job/{self.job}"
 
 

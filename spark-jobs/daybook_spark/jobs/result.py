@@ -19,6 +19,7 @@ from daybook.metadata.job_results import JobResults
 from daybook.runtime.clock import unix_ms
 from daybook.runtime.logs import get_logger
 from daybook_spark.access import open_client
+from daybook_spark.jobs.spark_errors import spark_words
 from daybook_spark.options import Where
 
 TERMINATION_BYTES_MAX: Final = 4096
@@ -82,7 +83,8 @@ def attempt(topic: str, job: str, work: Callable[[], Done]) -> TopicResult:
         message = str(error)
     except Exception as error:
         log.error("a job failed for a topic after an error of its own", topic=topic, job=job, exc_info=error)
-        message = f"{type(error).__name__}: {error}; the job's log has more: please report it"
+        said = spark_words(error)
+        message = f"{said}; the job's log has more" if said else _unexpected(error)
     return TopicResult(
         topic,
         job,
@@ -92,6 +94,10 @@ def attempt(topic: str, job: str, work: Callable[[], Done]) -> TopicResult:
         _cut(message, MESSAGE_CHARACTERS_MAX),
         figures,
     )
+
+
+def _unexpected(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}; the job's log has more: please report it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +165,12 @@ async def leave_results(where: Where, summary: JobSummary) -> None:
                 await stored.write(TopicName.parse(each.topic), each.job_result())
 
 
-def failed_message(job: str, why: str) -> str:
-    """The termination message of a job that ended before its topics had their turn."""
-    return _json({"job": job, "error": _cut(why, MESSAGE_CHARACTERS_MAX)})
+def last_message(job: str, error: str = "", figures: Mapping[str, Any] | None = None) -> str:
+    """The termination message of a job that has no results of topics: it is about none, or ended before they had their turn."""
+    head = {"job": job, **(figures or {})}
+    texts = (_cut(error, most) for most in (MESSAGE_CHARACTERS_MAX, _FAILURE_CHARACTERS_MAX))
+    messages = [_json({**head, "error": text} if text else head) for text in texts]
+    return next((each for each in messages if len(each) <= TERMINATION_BYTES_MAX), messages[-1])
 
 
 def write_termination_log(path: Path, message: str) -> None:

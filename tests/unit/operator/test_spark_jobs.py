@@ -167,7 +167,7 @@ def test_the_driver_is_told_what_to_do_and_whom_to_ask() -> None:
     words = ["--termination-log", "/dev/termination-log"]
     assert commands == {
         "retention": [*start, "retention", *master, "--pool", "data.bk", *words],
-        "audit": [*start, "audit", *master],
+        "audit": [*start, "audit", *master, *words],
         "compaction": [
             *start,
             "compaction",

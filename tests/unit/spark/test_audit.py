@@ -1,6 +1,7 @@
 """The audit job: a corrupted and a missing copy, planted on real bookies, are found, marked and repaired."""
 
 import asyncio
+import json
 import random
 from pathlib import Path
 
@@ -82,8 +83,16 @@ def test_a_corrupted_and_a_missing_copy_are_found_marked_and_repaired(
     table = str(tmp_path / "copies")
     with make_cluster(tmp_path / "cluster", bookies=3) as cluster:
         damaged, lacking = asyncio.run(plant(cluster))
-        code, found, _ = run_job(cluster, "audit", "--delay", "0", "--dry-run", "--parquet", table)
+        last = tmp_path / "last"
+        words = ("--delay", "0", "--termination-log", str(last))
+        code, found, _ = run_job(cluster, "audit", *words, "--dry-run", "--parquet", table)
         assert code == 1
+        said = json.loads(last.read_text())
+        assert said["copies"] == found["copies"]["copies"]
+        assert said["error"] == (
+            f"of {6 * ENTRIES:,} copies that bookies owe: {ENTRIES} missing, 1 damaged, the first in ledger {damaged} on bookie-1 "
+            f"(damaged {BROKEN}); not every entry has all its replicas (gap: 2 ledgers)"
+        )
         assert asyncio.run(marked(cluster)) == [], "a dry run marks nothing"
         faulty = {(row["ledger_id"], row["bookie"]): row["faults"] for row in found["copies"]["faulty"]}
         assert faulty == {
@@ -99,8 +108,9 @@ def test_a_corrupted_and_a_missing_copy_are_found_marked_and_repaired(
         assert asyncio.run(marked(cluster)) == [damaged, lacking]
 
         asyncio.run(repair(cluster))
-        code, found, _ = run_job(cluster, "audit", "--delay", "0")
+        code, found, _ = run_job(cluster, "audit", *words)
         assert code == 0, found
+        assert "error" not in json.loads(last.read_text())
         assert found["copies"]["is_whole"]
         assert asyncio.run(marked(cluster)) == []
 

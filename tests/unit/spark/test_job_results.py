@@ -1,27 +1,35 @@
 """What jobs for topics leave behind: a result for each topic, a summary, and the last words of a container."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import typer
+from daybook_spark.jobs import retention as retention_job
 from daybook_spark.jobs.result import (
     MESSAGE_CHARACTERS_MAX,
     TERMINATION_BYTES_MAX,
     Done,
+    JobSummary,
     TopicResult,
     attempt,
+    last_message,
     summary_of,
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.errors import PySparkException
+from typer.testing import CliRunner
 
-from daybook.cli.spark import topic_jobs
+from daybook.cli.main import app
+from daybook.cli.spark import retention, topic_jobs
 from daybook.core.errors import MetadataError, PolicyError, TopicNameError
 from daybook.core.topics.job_selection import Selection
 from daybook.core.topics.name import TopicName
 
 ORDERS = "persistent://public/default/orders"
+OF_SPARK = "[DIVIDE_BY_ZERO] Division by zero.\n\nJVM stacktrace:\norg.apache.spark.SparkArithmeticException\n\tat a.b"
 
 
 def result(topic: str = ORDERS, message: str = "", *, succeeded: bool = True, **figures: int) -> TopicResult:
@@ -38,13 +46,15 @@ def test_what_fails_for_a_topic_is_its_result_and_holds_up_no_other() -> None:
         "b": lambda: failing(KeyError("b")),
         "c": lambda: Done("all done", {"things": 3}),
         "d": lambda: failing(MetadataError("x" * 5000)),
+        "e": lambda: failing(PySparkException(OF_SPARK)),
     }
     found = [attempt(topic, "sorting", each) for topic, each in work.items()]
-    assert [each.succeeded for each in found] == [False, False, True, False]
+    assert [each.succeeded for each in found] == [False, False, True, False, False]
     assert found[0].message == "read the list again"
     assert found[1].message.startswith("KeyError: 'b'")
     assert (found[2].message, found[2].figures) == ("all done", {"things": 3})
     assert len(found[3].message) == MESSAGE_CHARACTERS_MAX
+    assert found[4].message == "[DIVIDE_BY_ZERO] Division by zero.; the job's log has more"
     assert all(0 < each.started_ms <= each.ended_ms for each in found)
 
 
@@ -101,6 +111,21 @@ def test_the_options_name_the_topics() -> None:
         topic_jobs.selection_of(["orders"], ["a/b"])
 
 
+def test_a_retention_of_a_pool_takes_what_names_no_pool_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No CronJob would reach it otherwise: each has a pool."""
+    asked: list[Selection] = []
+
+    def run(_spark: object, _where: object, selection: Selection, *_: object, **__: object) -> JobSummary:
+        asked.append(selection)
+        return summary_of("retention", [])
+
+    monkeypatch.setattr(retention, "spark_session", lambda *_: nullcontext())
+    monkeypatch.setattr(retention_job, "run_retention", run)
+    ran = CliRunner().invoke(app, ["spark", "retention", "--zookeeper", "127.0.0.1:1", "--pool", "data.bk"])
+    assert ran.exit_code == 0, ran.output
+    assert asked == [Selection(pool="data.bk", with_poolless=True)]
+
+
 def test_a_job_with_a_failure_ends_with_1_and_says_which(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -127,3 +152,24 @@ def test_an_error_that_ends_the_whole_job_is_its_last_word(tmp_path: Path) -> No
         with pytest.raises(MetadataError), topic_jobs.last_words("sorting", where):
             raise MetadataError("start a broker")
     assert json.loads(log.read_text()) == {"job": "sorting", "error": "start a broker"}
+
+
+def test_an_error_of_spark_that_ends_the_whole_job_leaves_the_line_that_says_most(tmp_path: Path) -> None:
+    log = tmp_path / "termination-log"
+    with pytest.raises(PySparkException), topic_jobs.last_words("audit", log):
+        raise PySparkException(OF_SPARK)
+    assert json.loads(log.read_text()) == {"job": "audit", "error": "[DIVIDE_BY_ZERO] Division by zero."}
+    log.unlink()
+    with pytest.raises(KeyError), topic_jobs.last_words("audit", log):
+        raise KeyError("a mistake of the job itself, of which the log's end says more")
+    assert not log.exists()
+
+
+@pytest.mark.parametrize("error", ["", "é" * 5000, "\U0001f4d6" * 5000, "a" * 5000])
+def test_last_words_fit_whatever_they_are_written_in(error: str) -> None:
+    text = last_message("audit", error, {"ledgers": 3})
+    assert len(text.encode()) <= TERMINATION_BYTES_MAX
+    found = json.loads(text)
+    assert found["ledgers"] == 3
+    assert error.startswith(found.pop("error", "").rstrip("…"))
+    assert bool(error) is ("error" in json.loads(text))

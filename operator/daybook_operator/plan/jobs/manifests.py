@@ -135,9 +135,8 @@ def _executor(
 def _command(pool: Manifest, wanted: Scheduled) -> list[str]:
     meta = pool["metadata"]
     command = ["daybook", "spark", wanted.job, "--master", MASTER]
-    if wanted.job == "audit":  # it says on its output what it found
-        return command
-    command += ["--pool", pool_in_cluster(meta["namespace"], meta["name"])]
+    if wanted.job != "audit":  # it reads the whole cluster
+        command += ["--pool", pool_in_cluster(meta["namespace"], meta["name"])]
     if wanted.job in _OF_TOPICS:
         command += ["--schedule", wanted.timing]
     for place in wanted.places:
