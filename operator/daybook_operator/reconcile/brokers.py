@@ -35,12 +35,21 @@ class BrokerAccess:
         view = await BrokerDirectory(link.client.store, link.client.layout).view()
         try:
             tls = None if self.ca is None else ssl.create_default_context(cafile=str(self.ca))
-            token = "" if self.token_file is None else self.token_file.read_text(encoding="utf-8").strip()
+            token = "" if self.token_file is None else _token_in(self.token_file)
         except OSError as error:
             msg = f"the token or the CA for brokers cannot be read: {error}"
             raise AdminError(msg) from error
         urls = admin_urls(view.brokers.values(), secure=tls is not None)
         return Admin(urls, tls, token, manager_uid), urls
+
+
+def _token_in(file: Path) -> str:
+    """The token, checked before it becomes a header: the error of a header that cannot be one repeats it. Raises AdminError, OSError."""
+    token = file.read_bytes().strip()
+    if not token.isascii() or len(token.split()) > 1:
+        msg = f"the token for brokers, in {file}, is no JWT: operator.brokerToken has to name a Secret with a token alone, in one line"
+        raise AdminError(msg)
+    return token.decode()
 
 
 class BrokerReports:

@@ -152,7 +152,8 @@ def _deletion_is_pending(observed: ObservedTopic, now_ms: int, again_s: float | 
         READY,
         "DeletionWaits",
         f"The topic cannot be deleted or released yet: {why or observed.unreadable or 'ZooKeeper does not answer'}",
-        next_step="The operator tries again: a topic is deleted by its broker, so one must run; if the cluster is gone for good, "
+        next_step="The operator tries again: a topic is deleted by its broker, so one must run, and take operator.brokerToken if it "
+        "asks for tokens; if the cluster is gone for good, "
         f"remove the finalizer {FINALIZER} from this Topic by hand.",
     )
     return _finish(observed, (), kept(observed), [condition], now_ms, sooner(again_s, UNAVAILABLE_S))
