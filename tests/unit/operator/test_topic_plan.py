@@ -286,6 +286,14 @@ def test_partitions_never_shrink() -> None:
     assert "set spec.partitions to 3" in condition(decision)["message"]
 
 
+def test_more_partitions_than_a_topic_can_have_are_a_condition_before_any_of_them_is_made() -> None:
+    too_many = world(TopicInCluster(parts=(None,) * 1001), manifest=manifest(partitions=1001))
+    decision = decide(too_many, NOW_MS)
+    assert not {"CreateTopic", "SetPartitions"} & set(kinds(decision))
+    assert condition(decision)["reason"] == "PolicyRefused"
+    assert "spec.partitions=1001: at most 1000 are allowed" in condition(decision)["message"]
+
+
 # What is said
 
 
@@ -403,8 +411,16 @@ def test_partitions_without_a_record_are_deleted_one_by_one() -> None:
 def test_a_topic_of_somebody_else_survives_the_resource(policy: str) -> None:
     theirs = TopicInCluster(plain=node(PolicyLayer(managed_by=OTHER)))
     assert kinds(decide(going(world(theirs), reclaimPolicy=policy), NOW_MS)) == ["PatchMeta"]
-    mine = going(created(), reclaimPolicy=policy, managed=False)
-    assert kinds(decide(mine, NOW_MS)) == ["PatchMeta"]
+    watched = going(world(TopicInCluster(plain=node(PolicyLayer()))), reclaimPolicy=policy, managed=False)
+    assert kinds(decide(watched, NOW_MS)) == ["PatchMeta"]
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Retain"])
+def test_a_topic_that_is_only_watched_now_stays_and_names_no_resource_that_is_gone(policy: str) -> None:
+    decision = decide(going(created(), reclaimPolicy=policy, managed=False), NOW_MS)
+    assert kinds(decision) == ["SetTopicPolicy", "Report", "PatchMeta"]
+    assert of_kind(decision, SetTopicPolicy).policy.managed_by is None
+    assert "because spec.managed is false" in of_kind(decision, Report).message
 
 
 def test_a_terminating_namespace_does_not_wait_for_a_broker_for_ever() -> None:

@@ -6,7 +6,9 @@ of a topic's ledgers is its owner's alone (rule 38). So only a broker can delete
 
 from dataclasses import replace
 
+from daybook.core.errors import PolicyError
 from daybook.core.topics.name import TopicName
+from daybook.metadata.partitions import PARTITIONS_MAX
 from daybook_operator.plan.effects import (
     CreateTopic,
     DeleteTopic,
@@ -24,6 +26,9 @@ def changes(observed: ObservedTopic, seen: TopicInCluster) -> tuple[Effect, ...]
     """What is missing or otherwise than asked: policies first, then the number of partitions. Raises PolicyError."""
     assert observed.cluster_ref is not None
     cluster, manager, spec = observed.cluster_ref, observed.manager, observed.spec
+    if spec.partitions > PARTITIONS_MAX:
+        msg = f"spec.partitions={spec.partitions}: at most {PARTITIONS_MAX} are allowed, and they never shrink; create another Topic"
+        raise PolicyError(msg)
     effects: list[Effect] = []
     for name, node in observed.topics:
         current = None if node is None else node.policy.value
@@ -53,12 +58,16 @@ def _events(observed: ObservedTopic, effects: list[Effect]) -> tuple[Report, ...
 
 
 def reclaim(observed: ObservedTopic) -> tuple[Effect, ...]:
-    """What the reclaim policy asks for; then no policy names the resource any more. A topic of somebody else stays untouched."""
+    """What the reclaim policy asks for; then no policy names the resource any more. A topic of somebody else stays untouched.
+
+    A topic that is only watched now stays, whatever the policy. It is released too if the resource managed it before: nobody else may
+    change it as long as it names a resource.
+    """
     own, cluster = observed.own, observed.cluster_ref
-    if not own or cluster is None or not observed.spec.managed:
+    if not own or cluster is None:
         return ()
     uid = observed.manager.uid
-    if observed.spec.deletes_topic:
+    if observed.spec.managed and observed.spec.deletes_topic:
         names = _names(observed)
         deletions = tuple(DeleteTopic(cluster, name, is_partitioned, uid) for name, is_partitioned in names)
         return (*deletions, _report(observed, "Deleted", f"{observed.name} is deleted"))
@@ -66,7 +75,8 @@ def reclaim(observed: ObservedTopic) -> tuple[Effect, ...]:
         SetTopicPolicy(cluster, name, node.policy, replace(node.policy.value, managed_by=None), uid)
         for name, node in own
     )
-    text = f"{observed.name} stays in cluster {cluster}, by reclaimPolicy Retain"
+    why = "by reclaimPolicy Retain" if observed.spec.managed else "because spec.managed is false"
+    text = f"{observed.name} stays in cluster {cluster}, {why}"
     return (*released, _report(observed, "Retained", text))
 
 
