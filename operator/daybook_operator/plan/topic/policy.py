@@ -80,7 +80,7 @@ def durability_of(spec: TopicSpec) -> Durability | None:
     if not found:
         msg = (
             f"ackQuorum={spec.ack_quorum} with writeQuorum={spec.write_quorum}: a topic is acknowledged with all copies, "
-            "all but one, or one: set durability, and ackQuorum to null"
+            "all but one, or one (the first schema wrote ackQuorum 2 into every Topic): set durability, and ackQuorum to null"
         )
         raise PolicyError(msg)
     return found[0]
