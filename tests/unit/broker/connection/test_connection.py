@@ -270,11 +270,11 @@ async def test_a_client_that_takes_no_answer_is_ended_before_connect_too(cluster
             sending = asyncio.create_task(loop.sock_sendall(hostile, unknown * 60_000))
             async with asyncio.timeout(LIMIT_S):
                 while not any(each.unsent_bytes for each in broker.connections):  # noqa: ASYNC110 - nor of what it does not take
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(0)
                 for each in broker.connections:
                     each.close()
                 while len(broker.connections):  # noqa: ASYNC110 - nothing notifies a test of the end of a connection
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(0)
             await asyncio.gather(sending, return_exceptions=True)
 
 
