@@ -68,6 +68,7 @@ SLEEPS: dict[str, str] = {
     "tests/process/integration/kit.py": "views and other processes, which have no event to wait for",
     "tests/process/integration/test_zookeeper_faults.py": "a pause is time that passes",
     "tests/process/integration/workload.py": "the pace of writers and readers",
+    "tests/process/integration/test_restore_topics.py": "what other processes stored has no event",
     "tools/growth/topic_resources.py": "what rest costs is measured over a time",
     "tools/growth/writer.py": "the pace of a writer",
     "tools/slo/pulse.py": "the pace of a writer",
