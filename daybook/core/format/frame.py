@@ -21,7 +21,7 @@ from __future__ import annotations  # array[int] is no run-time expression befor
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, repeat
 from typing import Final, TypeAlias
@@ -113,12 +113,14 @@ def entry_crcs(ledger_id: LedgerId, entry_ids: Sequence[EntryId], payloads: Sequ
     return list(map(crc32c, payloads, map(crc32c, map(_ID.pack, entry_ids), repeat(seed))))
 
 
-def _id_crcs(seed: int, entry_ids: range) -> Iterator[int]:
+def _id_crcs(seed: int, entry_ids: range) -> list[int]:
     """The CRC of each id, with which that of the payload begins: one call for each 256 ids."""
     first, end = entry_ids.start, entry_ids.stop
+    crcs: list[int] = []
     for base in range(first & ~0xFF, end, 0x100):
         crc = crc32c(_ID.pack(base), seed)
-        yield from map(crc.__xor__, _LOW_BYTE_CRCS[max(first - base, 0) : end - base])
+        crcs += map(crc.__xor__, _LOW_BYTE_CRCS[max(first - base, 0) : end - base])
+    return crcs
 
 
 def encode_frame(
