@@ -64,7 +64,7 @@ def audit(
 ) -> None:
     """Read every copy of every confirmed entry, check and compare them, and mark for repair what needs one.
 
-    Exits with 1 unless every copy is there, intact and in its place.
+    Exits with 1 unless every copy is there and intact. It shows what breaks the placement policy, which is no failure.
     """
     with last_words("audit", termination_log):
         where = find_cluster(directory, zookeeper, cluster)
@@ -146,5 +146,9 @@ def _print(summary: "AuditSummary", report: "AuditReport", *, as_json: bool) -> 
         out.print(
             f"[red]ledger {row['ledger_id']}, entries {row['first_entry']} to {row['last_entry']}, {row['bookie']}: "
             f"{row['faults']}{why}[/]"
+        )
+    for row in summary.misplaced:
+        out.print(
+            f"[yellow]ledger {row['ledger_id']}, entries {row['first_entry']} to {row['last_entry']}: {row['placement']}[/]"
         )
     print_report(report, as_json=False)

@@ -15,6 +15,7 @@ COLUMNS: Final = (
     "last_entry bigint",
     "bookie string",
     "rack string",
+    "placement string",
     "owed bigint",
     "found bigint",
     "missing bigint",
@@ -28,7 +29,7 @@ SCHEMA: Final = ", ".join(COLUMNS)
 FAULTS_MAX: Final = 100
 """How many ranges of entries a row names of each kind of fault; it counts all."""
 
-Row: TypeAlias = tuple[int, bool, int, int, str, str, int, int, int, int, int, int, str, str]
+Row: TypeAlias = tuple[int, bool, int, int, str, str, str, int, int, int, int, int, int, str, str]
 
 
 async def check_piece(piece: AuditPiece, channels: HasCalls, pace: Pace) -> AsyncIterator[Row]:
@@ -58,6 +59,7 @@ def _row(planned: PlannedRange, copy: CopyReport, rack: str) -> Row:
         planned.copies.last,
         copy.bookie,
         rack,
+        planned.placement,
         copy.owed,
         copy.found,
         len(copy.missing),

@@ -21,7 +21,7 @@ from daybook_spark.options import Where
 from daybook_spark.progress import OnProgress, tasks_progress
 
 FAULTY_ROWS_MAX: Final = 1000
-"""How many rows with faults a summary has; the table has all."""
+"""How many rows with faults, and how many misplaced ensembles, a summary has; the table has all."""
 _COUNTS: Final = ("owed", "found", "missing", "damaged", "differing", "unread")
 _IS_FAULTY: Final = "found < owed or differing > 0 or unread > 0"
 
@@ -47,6 +47,9 @@ class AuditSummary:
     by_bookie: dict[str, Counts]
     faulty: list[dict[str, Any]]
     """The first rows of the table that have a fault."""
+    misplaced: list[dict[str, Any]]
+    """The first ensembles that break the placement policy: `ledger_id`, `first_entry`, `last_entry` and, in words, `placement`. Their copies
+    may all be there."""
 
     @property
     def is_whole(self) -> bool:
@@ -108,11 +111,19 @@ def summary_of(table: DataFrame) -> AuditSummary:
     }
     faulty = table.where(_IS_FAULTY).orderBy("ledger_id", "first_entry", "bookie").limit(FAULTY_ROWS_MAX)
     totals = (sum(getattr(counts, name) for counts in by_bookie.values()) for name in _COUNTS)
+    ensembles = table.where("placement <> ''").groupBy("ledger_id", "placement")
+    misplaced = ensembles.agg(
+        f.min("first_entry").alias("first_entry"), f.max("last_entry").alias("last_entry")
+    )
     return AuditSummary(
         ledgers=table.select("ledger_id").distinct().count(),
         copies=Counts(*totals),
         by_bookie=by_bookie,
         faulty=[row.asDict() for row in faulty.collect()],
+        misplaced=[
+            row.asDict()
+            for row in misplaced.orderBy("ledger_id", "first_entry").limit(FAULTY_ROWS_MAX).collect()
+        ],
     )
 
 

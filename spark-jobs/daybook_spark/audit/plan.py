@@ -15,6 +15,7 @@ from daybook.client.verify import CopyRange, copy_ranges
 from daybook.core.errors import DaybookError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.placement.among import in_pool
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.store.read_ahead import read_ahead
 from daybook.metadata.store.store import Versioned
@@ -30,12 +31,16 @@ UNKNOWN_ENTRY_BYTES: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class PlannedRange:
-    """A range, whether its ledger is closed, and the payload that it should have; or why it cannot be read."""
+    """A range, whether its ledger is closed, and the payload that it should have; or why it cannot be read.
+
+    `placement` says how its ensemble breaks the placement policy or leaves the ledger's pool (rule 36, rule 69); "" if it does not.
+    """
 
     copies: CopyRange
     closed: bool
     size_bytes: int
     error: str = ""
+    placement: str = ""
 
 
 class AuditPiece(InputPartition):
@@ -53,7 +58,10 @@ class AuditPiece(InputPartition):
 
 
 async def plan_audit(client: Client, piece_bytes: int = PIECE_BYTES) -> list[AuditPiece]:
-    """The pieces of an audit over every ledger of the cluster; of open ledgers, up to the LAC."""
+    """The pieces of an audit over every ledger of the cluster; of open ledgers, up to the LAC.
+
+    The client's own policy judges where the copies are.
+    """
     pieces = [piece async for piece in _gathered(_planned(client), piece_bytes)]
     bookies = client.bookies()
     return [
@@ -74,7 +82,7 @@ async def _planned(client: Client) -> AsyncIterator[PlannedRange]:
             found = await client.ledgers.read(ledger_id)
         except DaybookError:
             return None  # deleted since; what cannot be judged the auditor's cycle reports
-        return await _ranges(client, found)
+        return [_judged(client, found.value.pool, each) for each in await _ranges(client, found)]
 
     async for ranges in read_ahead(client.ledgers.ids(), ledger):
         for planned in ranges:
@@ -96,6 +104,15 @@ async def _ranges(client: Client, found: Versioned[LedgerMetadata]) -> list[Plan
         *ended, unknown = copy_ranges(metadata, metadata.last_fragment.first_entry)
         return [*map(_open, ended), replace(_open(unknown), error=str(error))]
     return [_open(copies) for copies in copy_ranges(reader.metadata, reader.last_add_confirmed)]
+
+
+def _judged(client: Client, pool: str, planned: PlannedRange) -> PlannedRange:
+    """As the auditor, this judges no ensemble of which a bookie is away: nobody knows where that one is."""
+    bookies, copies = client.bookies(), planned.copies
+    if not all(bookie in bookies for bookie in copies.bookies):
+        return planned
+    problems = in_pool(pool, client.placement).problems(copies.quorum, copies.bookies, bookies)
+    return replace(planned, placement="; ".join(problems))
 
 
 def _open(copies: CopyRange) -> PlannedRange:

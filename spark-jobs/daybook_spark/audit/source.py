@@ -11,6 +11,7 @@ from typing import Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from daybook.client.placement_settings import placement_policy
 from daybook_spark.access import detached_client, open_client
 from daybook_spark.audit import plan
 from daybook_spark.audit.check import SCHEMA, Row, check_piece
@@ -91,7 +92,7 @@ class AuditReader(DataSourceReader):
 
 
 async def _plan(options: AuditOptions) -> list[AuditPiece]:
-    async with open_client(options.where) as client:
+    async with open_client(options.where, placement=placement_policy()) as client:
         return await plan.plan_audit(client, options.piece_bytes)
 
 
