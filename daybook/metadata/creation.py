@@ -164,11 +164,15 @@ class LedgerCreation:
         Or an attempt whose answer was lost had taken them, and other clients have recovered or deleted ledgers of the group
         since: then those that are as they were created are this client's own, and the others are made again (rule 42).
         """
-        paths = [self._layout.ledger(made.metadata.ledger_id) for made in group]
-        are_there = [
-            is_as_created(self._store, path, made.data) for path, made in zip(paths, group, strict=True)
-        ]
-        is_own = await asyncio.gather(*are_there) if len(group) > 1 else [False]
+        is_own = [False]
+        if len(group) > 1:
+            paths = [self._layout.ledger(made.metadata.ledger_id) for made in group]
+            is_own = await asyncio.gather(
+                *(
+                    is_as_created(self._store, path, made.data)
+                    for path, made in zip(paths, group, strict=True)
+                )
+            )
         for made, own in zip(reversed(group), reversed(is_own), strict=True):
             if own:
                 made.wanted.succeed(made.metadata)

@@ -108,7 +108,10 @@ async def test_rule_62_no_ledger_is_created_at_or_below_one_that_its_creator_kno
         assert await ids_in(store) == [0, 1, 2, 3]
 
 
-async def test_a_counter_that_others_have_advanced_is_read_again() -> None:
+@pytest.mark.parametrize("together", [(7, -1), (7,), (-1,)])
+async def test_a_counter_that_others_have_advanced_is_read_again(
+    together: tuple[int, ...], recwarn: pytest.WarningsRecorder
+) -> None:
     server, opener = memory_opener()
     async with stores(opener, 1) as (store,):
         manager = LedgerManager(store, await formatted(store))
@@ -120,10 +123,11 @@ async def test_a_counter_that_others_have_advanced_is_read_again() -> None:
         server.inject(held)
         first = asyncio.create_task(manager.create_ledger(ledger))
         await until_held(server, held)
-        behind = [asyncio.create_task(manager.create_ledger(ledger, above=above)) for above in (7, -1)]
+        behind = [asyncio.create_task(manager.create_ledger(ledger, above=above)) for above in together]
         await asyncio.sleep(0)
         server.release()
-        assert ids_of(await soon(asyncio.gather(first, *behind))) == [0, 10, 11]
+        assert ids_of(await soon(asyncio.gather(first, *behind))) == [0, 10, 11][: 1 + len(together)]
+    assert [str(each.message) for each in recwarn] == [], "no coroutine was made for nothing"
 
 
 @pytest.mark.parametrize("theirs", [Put(LAYOUT.ledger(1), b"{}", 0), Delete(LAYOUT.ledger(1), 0)])
