@@ -29,9 +29,9 @@ __all__ = ["own_cluster", "own_process_client"]
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
-VALUES = [b"%0100d" % number for number in range(200)]
+VALUES = [b"%0100d" % number for number in range(100)]
 PART_BYTES = 2000
-"""Ten tasks and more for these."""
+"""Five tasks and more for these."""
 SLOTS = 2
 
 Job = asyncio.Task[list[bytes]]
@@ -70,8 +70,8 @@ async def test_a_job_that_loses_a_bookie_between_its_tasks_has_each_row_once(
     async with connect_to(own_cluster) as client:
         owner = Owner(client)
         await owner.create()
-        await owner.roll(*VALUES[:120])
-        await owner.roll(*VALUES[120:])
+        await owner.roll(*VALUES[:60])
+        await owner.roll(*VALUES[60:])
         async with while_read(spark, own_cluster, str(owner.name)) as job:
             own_cluster.kill_bookie("bookie-0")
         assert await job == VALUES
