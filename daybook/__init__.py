@@ -69,7 +69,7 @@ __all__ = [
 
 _HOMES: Final = {
     "Client": "daybook.client.client",
-    "Entry": "daybook.core.format.frame",
+    "Entry": "daybook.core.format.entries",
     "Ledger": "daybook.client.ledger",
     "Reader": "daybook.client.reader",
     "connect": "daybook.client.connecting",
