@@ -27,7 +27,8 @@ from daybook.local.cluster import LocalCluster
 from tests.unit.broker.admin.kit import Admin, admins, new_namespace
 from tests.unit.operator.test_topic_plan import MANAGER, NOW_MS, REF, condition, created, going, kinds
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("no_brokers")]
+"""Brokers that other tests left running would lead, and own the topics."""
 
 SECRET = b"a secret of the tests, 32 bytes or more"
 RESYNC_MS = 3_600_000
