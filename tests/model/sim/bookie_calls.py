@@ -1,7 +1,7 @@
 """What a simulated bookie holds, and the calls it answers: fence, read, force, listing, clearing limbo.
 
-The core's machine decides all of them, as on the server. Nothing is answered that rests on the journal before the sync that
-covers it has returned (rule 4, rule 23), and every later call finds at once what was accepted (rule 43).
+The core's machine decides all, as on the server. Nothing is answered that rests on the journal before the sync that covers it returned
+(rule 4, rule 23), and later calls find at once what was accepted (rule 43).
 """
 
 from collections.abc import Callable
@@ -37,7 +37,6 @@ from tests.model.sim.network import Stream
 
 if TYPE_CHECKING:
     from tests.model.sim.cluster import Cluster
-
 
 Call: TypeAlias = fx.SendFence | fx.SendRead | fx.SendForce | fx.SendLacRead | fx.ReadLimbo | fx.ClearLimbo
 CallAnswer: TypeAlias = (

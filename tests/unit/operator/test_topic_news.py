@@ -105,6 +105,8 @@ def test_after_an_event_that_is_no_news_the_plan_is_the_one_of_before_without_it
     effects_before, again_before = plan(before)
     effects_after, again_after = plan(after)
     own_claim = [each for each in effects_before if isinstance(each, PatchMeta)]
+    if before != after and any(each.add_finalizer not in ("", *after["finalizers"]) for each in own_claim):
+        return  # one patch writes the claim and the finalizer: no event has one alone
     left = [each for each in effects_before if each not in own_claim]
     assert [each for each in effects_after if each not in own_claim] == left
     assert again_after == again_before
