@@ -63,8 +63,6 @@ class EntryRun(Sequence[Entry]):
         """Any sequence of the same entries is equal."""
         return tuple(self) == tuple(other) if isinstance(other, Sequence) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]  # it may be equal to a list
-
     def __repr__(self) -> str:
         return f"EntryRun({tuple(self)!r})"
 
@@ -74,10 +72,10 @@ def joined(runs: Sequence[EntryRun]) -> EntryRun:
     if len(runs) == 1:
         return runs[0]
     payloads = list(chain.from_iterable(run.payloads for run in runs))
-    entry_ids: Sequence[EntryId] = list(chain.from_iterable(run.entry_ids for run in runs))
-    if payloads and entry_ids[-1] - entry_ids[0] + 1 == len(payloads):
-        entry_ids = range(entry_ids[0], entry_ids[-1] + 1)
-    return EntryRun(entry_ids, payloads)
+    span = range(runs[0].entry_ids[0], runs[-1].entry_ids[-1] + 1) if payloads else range(0)
+    if len(span) == len(payloads):
+        return EntryRun(span, payloads)
+    return EntryRun(list(chain.from_iterable(run.entry_ids for run in runs)), payloads)
 
 
 def payloads_of(entries: Sequence[Entry]) -> Sequence[bytes]:
