@@ -11,6 +11,19 @@ PACED_S_MIN: Final = 5.0
 """The rate reached counts until the last answer, so a row must be long beside the latency of one entry."""
 
 
+def is_reached(reached_per_s: float, rate_per_s: int) -> bool:
+    """Whether so much of a rate counts as the rate."""
+    return reached_per_s / rate_per_s >= PART_OF_RATE_MIN
+
+
+def failure(what: str, reached_per_s: float, rate_per_s: int) -> str:
+    """A sentence about a row that did not reach its rate."""
+    return (
+        f"failed: {what}: it reached {reached_per_s:,.0f}/s of {rate_per_s:,}/s, "
+        f"and below {PART_OF_RATE_MIN:.0%} its latencies are not those of this rate"
+    )
+
+
 def paced(rate_per_s: int, seconds: float, scale: float) -> int:
     """How many entries a row with a rate has: `seconds` of them at scale 1."""
     return int(rate_per_s * max(PACED_S_MIN, seconds * scale))

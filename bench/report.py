@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.interpreter import python_build
-from bench.pace import PART_OF_RATE_MIN
+from bench.pace import failure
 from bench.result import Result
 from bench.rounds import OURS, PEER, Ratio, Row, ratios_of
 
@@ -101,10 +101,9 @@ def shown_name(row: Result) -> str:
 def failures_of(rows: Sequence[Row]) -> list[str]:
     """A sentence for each row that did not reach its rate."""
     return [
-        f"failed: {row.side}, {row.name}: it reached {row.entries_per_s:,.0f}/s of {row.rate_per_s:,}/s, "
-        f"and below {PART_OF_RATE_MIN:.0%} its latencies are not those of this rate"
+        failure(f"{row.side}, {row.name}", row.entries_per_s, row.rate_per_s)
         for row in (each.median for each in rows)
-        if row.is_failed
+        if row.is_failed and row.entries_per_s is not None
     ]
 
 

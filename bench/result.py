@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
-from bench.pace import PART_OF_RATE_MIN
+from bench.pace import is_reached
 
 
 @dataclass(slots=True)
@@ -49,8 +49,9 @@ class Result:
     @property
     def is_failed(self) -> bool:
         """Whether the rate was not reached."""
-        part = self.part_of_rate
-        return part is not None and part < PART_OF_RATE_MIN
+        if not self.rate_per_s or self.entries_per_s is None:
+            return False
+        return not is_reached(self.entries_per_s, self.rate_per_s)
 
     def record(self) -> dict[str, Any]:
         """For the JSON file."""

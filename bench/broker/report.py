@@ -13,7 +13,7 @@ from rich.table import Table
 
 from bench.broker.workloads import NULL, OURS, PEER, REACHED, Row
 from bench.interpreter import python_build
-from bench.pace import PART_OF_RATE_MIN
+from bench.pace import failure
 
 SIDES: Final = (NULL, OURS, PEER)
 COLOURS: Final[Mapping[str, str]] = {OURS: "#2a6f97", PEER: "#c9704a", NULL: "#8d99ae"}
@@ -92,8 +92,7 @@ def _mark(row: Row, side: str) -> str:
 def failures_of(rows: Sequence[Row]) -> list[str]:
     """A sentence for each side of a workload that did not reach the rate."""
     return [
-        f"failed: {row.workload}, {side}: it reached {row.medians[side]:,.0f}/s of {row.rate_per_s:,}/s, "
-        f"and below {PART_OF_RATE_MIN:.0%} its latencies are not those of this rate"
+        failure(f"{row.workload}, {side}", row.medians[side], row.rate_per_s)
         for row in rows
         if row.figure.key == REACHED
         for side in row.failed_sides

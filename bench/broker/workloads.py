@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from bench.pace import PART_OF_RATE_MIN, paced
+from bench.pace import PART_OF_RATE_MIN, is_reached, paced
 
 Better = Literal["more", "less"]
 
@@ -88,7 +88,7 @@ class Row:
         return [
             side
             for side, values in self.reached.items()
-            if values and statistics.median(values) / self.rate_per_s < PART_OF_RATE_MIN
+            if values and not is_reached(statistics.median(values), self.rate_per_s)
         ]
 
     @property
