@@ -22,7 +22,15 @@ from daybook.metadata.topics import TopicManager
 from daybook_spark.access import open_client
 from daybook_spark.brokers import admin_of
 from daybook_spark.compact.job import CompactionSettings, compact_topic
-from daybook_spark.jobs.result import Done, JobSummary, TopicResult, attempt, leave_results, summary_of
+from daybook_spark.jobs.result import (
+    DELETED_MEANWHILE,
+    Done,
+    JobSummary,
+    TopicResult,
+    attempt,
+    leave_results,
+    summary_of,
+)
 from daybook_spark.jobs.topics import topics_of
 from daybook_spark.options import Where
 from daybook_spark.progress import OnProgress, tasks_progress
@@ -48,7 +56,7 @@ def run_compaction(
             done = compact_topic(spark, where, admin, name, settings)
         except Exception:
             if asyncio.run(_is_gone(where, name)):
-                return Done("the topic was deleted meanwhile")
+                return Done(DELETED_MEANWHILE)
             raise
         if done is None:
             return Done("nothing came since the last compaction")

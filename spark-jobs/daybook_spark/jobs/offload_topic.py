@@ -32,14 +32,13 @@ from daybook.offload.store import check_uri, delete_file, make_folder, move_file
 from daybook.runtime.clock import unix_ms
 from daybook_spark.asking import ask_owner
 from daybook_spark.jobs.copying import Copied, LedgerCopy, ledger_of
-from daybook_spark.jobs.result import Done
+from daybook_spark.jobs.result import DELETED_MEANWHILE, Done
 from daybook_spark.plan.entry_range import EntryRange
 from daybook_spark.plan.existing import part_of
 
 LEDGERS_AT_ONCE: Final = 64
 """Ledgers that are copied before the owner names them: what is lost at most where the job is killed."""
 _PROBLEMS_SHOWN: Final = 3
-_GONE: Final = "the topic was deleted meanwhile"
 
 Copy: TypeAlias = Callable[[Sequence[LedgerCopy]], list[Copied]]
 """Copies ledgers, in tasks."""
@@ -76,7 +75,7 @@ async def offload_topic(
         terms = (await PolicyManager(client.store, client.layout).topic(name)).value.offload
         listed = (await TopicManager(client.store, client.layout).read(name, sync=True)).value
     except NoSuchTopicError:
-        return Done(_GONE)
+        return Done(DELETED_MEANWHILE)
     to = settings.to or (terms.to if terms else "")
     if not to:
         msg = "its policy names no place for offloaded ledgers: set `offload` in the policy, or give --to"

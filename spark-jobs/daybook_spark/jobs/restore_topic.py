@@ -40,7 +40,7 @@ from daybook_spark.asking import ask_owner
 from daybook_spark.jobs.copying import ledger_of
 from daybook_spark.jobs.offload_topic import shown
 from daybook_spark.jobs.restoring import CopyWritten, LedgerRestore
-from daybook_spark.jobs.result import Done
+from daybook_spark.jobs.result import DELETED_MEANWHILE, Done
 from daybook_spark.write.job import Job, delete_ledgers, ledgers_of
 
 LEDGERS_AT_ONCE: Final = 64
@@ -81,7 +81,7 @@ async def restore_topic(
     try:
         listed = (await TopicManager(client.store, client.layout).read(name, sync=True)).value
     except NoSuchTopicError:
-        return Done("the topic was deleted meanwhile")
+        return Done(DELETED_MEANWHILE)
     planned = plan_restore(listed, settings.limits, unix_ms())
     if admin is None or settings.is_dry_run:
         return await _would(listed, job, planned)

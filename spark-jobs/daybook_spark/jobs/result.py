@@ -22,6 +22,8 @@ from daybook_spark.access import open_client
 from daybook_spark.jobs.spark_errors import spark_words
 from daybook_spark.options import Where
 
+DELETED_MEANWHILE: Final = "the topic was deleted meanwhile"
+"""What became of a topic that a job took: no failure, since nothing of it is left to do."""
 TERMINATION_BYTES_MAX: Final = 4096
 MESSAGE_CHARACTERS_MAX: Final = 1000
 """Of a result; a longer text is cut."""

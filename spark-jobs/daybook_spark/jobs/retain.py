@@ -25,7 +25,7 @@ from daybook.core.topics.unnamed import NamedLedgers
 from daybook.metadata.policies import PolicyManager
 from daybook.metadata.topics import TopicManager
 from daybook.runtime.clock import unix_ms
-from daybook_spark.jobs.result import Done
+from daybook_spark.jobs.result import DELETED_MEANWHILE, Done
 
 PLANS_MAX: Final = 3
 """How often a trim is planned while the topic's first ledgers change; its owner trims by itself, too."""
@@ -93,7 +93,7 @@ class _Trim:
         try:
             retention = (await self._policies.of(self._name)).retention
         except NoSuchTopicError:
-            return "the topic was deleted meanwhile"
+            return DELETED_MEANWHILE
         plan = plan_trim(ledger_list, names.cursors, retention, self._terms.grace_ms, unix_ms())
         if not plan.ledgers and plan.is_certain:
             return ""
@@ -102,7 +102,7 @@ class _Trim:
         try:
             return await self._trim(admin, retention)
         except NoSuchTopicError:
-            return "the topic was deleted meanwhile"
+            return DELETED_MEANWHILE
 
     def _would_trim(self, plan: TrimPlan) -> str:
         self.figures |= {"ledgersToTrim": len(plan.ledgers), "bytesToTrim": plan.size_bytes}
