@@ -13,14 +13,12 @@ from tests.fixtures.object_store import KEY, REGION
 from tests.kubernetes.e2e.broker_steps import upgrade
 from tests.kubernetes.e2e.bucket import BUCKET
 from tests.kubernetes.e2e.repairs import StepError
-from tests.kubernetes.e2e.topic_steps import expect
+from tests.kubernetes.e2e.topic_steps import expect, message_companion
 from tests.kubernetes.e2e.world import (
     BROKER,
     NAMESPACE,
     POOL,
-    RELEASE,
     SERVICE_URL,
-    ZOOKEEPER,
     Companion,
     NotYet,
     World,
@@ -114,7 +112,7 @@ def _retain(world: World, accounts: Companion) -> tuple[float, int]:
     topic["metadata"]["name"] = "visits"
     _apply(world, topic)
     world.kubectl("wait", "--for=condition=Ready", "topic/visits", "--timeout=60s")
-    with Companion(world.cluster, "messages", SERVICE_URL, ZOOKEEPER, RELEASE) as messages:
+    with message_companion(world) as messages:
         expect(messages, f"write {IDLE}")
         world.daybook("topic", "unload", IDLE)
         past = set(messages.ask(f"ledgers {IDLE}"))

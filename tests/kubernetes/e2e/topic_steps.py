@@ -1,12 +1,14 @@
 """The step of `make e2e` that creates and deletes Topics, and looks at what becomes of their messages."""
 
+from typing import Final
+
 from tests.kubernetes.e2e.messages import MESSAGES
 from tests.kubernetes.e2e.repairs import StepError
 from tests.kubernetes.e2e.world import RELEASE, SERVICE_URL, ZOOKEEPER, Companion, World
 from tests.paths import ROOT
 
-RETAINED = "persistent://public/default/orders"
-DELETED = "persistent://public/default/parcels"
+RETAINED: Final = "persistent://public/default/orders"
+DELETED: Final = "persistent://public/default/parcels"
 
 
 def topic_resources(world: World) -> str:
@@ -18,7 +20,7 @@ def topic_resources(world: World) -> str:
     for manifest in (example, deleted):
         world.kubectl("apply", "-f", "-", stdin=manifest)
     world.kubectl("wait", "--for=condition=Ready", "topic/orders", "topic/parcels", "--timeout=60s")
-    with Companion(world.cluster, "messages", SERVICE_URL, ZOOKEEPER, RELEASE) as messages:
+    with message_companion(world) as messages:
         for topic in (RETAINED, DELETED):
             expect(messages, f"write {topic}")
             expect(messages, f"read {topic}")
@@ -30,6 +32,11 @@ def topic_resources(world: World) -> str:
             raise StepError(f"the Topic parcels is gone, and the ledgers {left} of its topic are not")
         expect(messages, f"read {RETAINED}")
     return f"{MESSAGES} messages each; {len(retained)} ledgers retained and read, {len(deletable)} deleted"
+
+
+def message_companion(world: World) -> Companion:
+    """See messages.py."""
+    return Companion(world.cluster, "messages", SERVICE_URL, ZOOKEEPER, RELEASE)
 
 
 def expect(messages: Companion, command: str) -> None:
