@@ -3,9 +3,9 @@
 Whatever is wrong is a condition that says what to do. It costs a bounded number of reconciles, and is over once its cause is.
 """
 
-import os
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +21,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.fixtures.brokers import Brokers, MakeClient, write_settings
 from tests.fixtures.cluster import PooledCluster
 from tests.kubernetes.api.operator_kit import FAST, OperatorProcess, condition, pool, until
-from tests.kubernetes.api.test_topics import Site, made_site
+from tests.kubernetes.api.topic_kit import Site, made_site, new_namespace
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -37,7 +37,7 @@ def token(secret: bytes = SECRET) -> str:
 
 @pytest.fixture(scope="module")
 def namespace() -> str:
-    return f"odd-{os.getpid()}"
+    return new_namespace("odd")
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_a_name_of_any_characters_is_created_reported_and_deleted(
     for each, local in odd.items():
         site.create(each, topicName=local, partitions=2 * (each != "plain"), reclaimPolicy="Delete")
     for each, name in names.items():
-        until(lambda each=each: site.is_ready(each), operator, f"{each} is created")  # type: ignore[misc] # bound
+        until(partial(site.is_ready, each), operator, f"{each} is created")
         assert site.get(each)["status"]["topicName"] == str(name)
     assert site.manager(names["plain"]) == "plain"
     assert [site.partitions(name) for name in names.values()] == [None, 2, 2]
@@ -103,7 +103,7 @@ def test_a_name_of_any_characters_is_created_reported_and_deleted(
         used[-1].send(b"message")
     for each in odd:
         until(
-            lambda each=each: condition(site.get(each), "BacklogHealthy").get("reason") == "WithinQuota",  # type: ignore[misc] # bound
+            partial(site.has_reason, each, "WithinQuota", "BacklogHealthy"),
             operator,
             f"{each} is reported",
         )
@@ -114,7 +114,7 @@ def test_a_name_of_any_characters_is_created_reported_and_deleted(
     for each in odd:
         site.resources.delete("Topic", each)
     for each, name in names.items():
-        until(lambda each=each: site.get(each) == {}, operator, f"{each} is deleted by its broker")  # type: ignore[misc] # bound
+        until(partial(site.is_gone, each), operator, f"{each} is deleted by its broker")
         assert site.policy(name) is None
         assert site.partitions(name) is None
 
@@ -175,7 +175,7 @@ def test_what_is_wrong_is_a_condition_costs_little_and_ends_with_its_cause(
     own_zookeeper.pause()
     for each in (LATER, GARBAGE, REFUSED, USED):
         site.create(each, reclaimPolicy="Delete")
-        until(lambda each=each: site.is_ready(each), operator, f"{each} is created")  # type: ignore[misc] # bound
+        until(partial(site.is_ready, each), operator, f"{each} is created")
     lists = rewrite(site, site.topic_name(LATER), "", b'{"formatVersion":99}')
     policy = rewrite(site, site.topic_name(GARBAGE), "/policy", b"\xff{")
     token_file.write_text(token(b"x" * 32), encoding="utf-8")
@@ -187,12 +187,12 @@ def test_what_is_wrong_is_a_condition_costs_little_and_ends_with_its_cause(
     site.resources.create(pool("away", own_zookeeper.connect_string, CLUSTER_NAME, is_paused=True))
     site.create(UNANSWERED, poolRef={"name": "away"})
     for each, (reason, *texts) in SAID.items():
-        until(lambda each=each, reason=reason: site.reason(each) == reason, operator, f"{each} is {reason}")  # type: ignore[misc] # bound
+        until(partial(site.has_reason, each, reason), operator, f"{each} is {reason}")
         message = condition(site.get(each), "Ready")["message"]
         for text in texts:
             assert text in message
     until(
-        lambda: condition(site.get(USED), "BacklogHealthy").get("reason") == "BrokersSilent",
+        partial(site.has_reason, USED, "BrokersSilent", "BacklogHealthy"),
         operator,
         "the report is refused",
     )
@@ -213,9 +213,9 @@ def test_what_is_wrong_is_a_condition_costs_little_and_ends_with_its_cause(
     site.resources.create(pool("other", site.zookeeper, CLUSTER_NAME, is_paused=True))
     own_zookeeper.resume()
     for each in (LATER, POOLLESS, UNANSWERED):
-        until(lambda each=each: site.is_ready(each), operator, f"{each} is ready")  # type: ignore[misc] # bound
+        until(partial(site.is_ready, each), operator, f"{each} is ready")
     for each in (GARBAGE, REFUSED):
-        until(lambda each=each: site.get(each) == {}, operator, f"{each} is deleted")  # type: ignore[misc] # bound
+        until(partial(site.is_gone, each), operator, f"{each} is deleted")
         assert site.policy(site.topic_name(each)) is None
     until(
         lambda: condition(site.get(USED), "BacklogHealthy").get("status") == "True",
