@@ -150,7 +150,7 @@ async def test_rule_68_a_topic_is_as_it_was_at_the_export_and_at_most_later_ackn
             await off(pulsar_client.subscribe, str(NAME), "began after the export")
             current = await policies.topic(NAME)
             await policies.set_topic(NAME, current, PolicyLayer(ttl_ms=7_200_000))
-        await off(brokers.kill, "broker-0")
+    await off(brokers.kill, "broker-0")
     await lose_and_restore(cluster, brokers, file)
 
     again = make_client()
@@ -192,7 +192,7 @@ async def test_what_the_topic_dropped_after_the_export_holds_a_subscription_up_u
             await until_gone(lambda: client.ledgers.read(first.ledger_id, sync=True), NoSuchLedgerError)
             for _ in range(2):  # a cycle that runs already may have read the ledgers before
                 await collected(cluster)
-        await off(brokers.kill, "broker-0")
+    await off(brokers.kill, "broker-0")
     await lose_and_restore(cluster, brokers, file)
 
     consumer = await off(subscribe, make_client())
