@@ -5,7 +5,8 @@ never outlives its reason (rule 33). A bookie's listing is compared with everyth
 ledger (rule 47): stragglers after a close and a vanished entry in the middle are the same here. The last fragment of an
 open ledger is never repaired (rule 31): it is recovered after a grace period, if a replacement exists, since
 otherwise a live writer would be stopped for nothing (rule 45). A bookie in limbo needs none: it lost nothing of a ledger
-that begins later, and gets back what it owes of this one in its own place, once the ledger is closed (rule 29).
+that begins later, and gets back what it owes of this one in its own place, once the ledger is closed or continues
+without it (rule 29).
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
 from daybook.core.placement.among import rated_in_pool
 from daybook.core.placement.policy import BookieInfo, RandomSource, RatingPolicy
 from daybook.core.quorum import Quorum, covers_every_write_set, mask_of, stripe_of, write_set_masks
-from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan, limbo_plan, owed_by
+from daybook.core.repair.plan import CopyJob, FragmentRepair, RepairPlan, limbo_plan, may_end_limbo, owed_by
 
 
 class Reason(Enum):
@@ -133,9 +134,8 @@ class LedgerJudge:
             else:
                 self._audit_fragment(metadata, index, findings, draft)
         plans = [RepairPlan((repair,)) for repair in draft.repairs]
-        if metadata.is_closed:
-            here = findings.limbo & findings.registered.keys()
-            plans += [limbo_plan(metadata, bookie) for bookie in sorted(here)]
+        here = sorted(findings.limbo & findings.registered.keys())
+        plans += [limbo_plan(metadata, bookie) for bookie in here if may_end_limbo(metadata, bookie)]
         return LedgerAudit(
             metadata.ledger_id,
             tuple(draft.problems),
@@ -170,7 +170,7 @@ class LedgerJudge:
             draft.problems += [Problem(fragment.first_entry, bookie, reason) for reason in reasons]
             if Reason.LOST in reasons or bookie in findings.leaving:
                 leaves.add(position)
-            elif gap and not (Reason.LIMBO in reasons and metadata.is_closed):
+            elif gap and not (Reason.LIMBO in reasons and may_end_limbo(metadata, bookie)):
                 jobs.append(CopyJob(position, bookie, bookie, gap))
         if leaves:
             jobs += self._successors(metadata, index, leaves, findings, draft)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId, EntryId
-from daybook.core.ledger.metadata import Fragment, LedgerMetadata
+from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState
 from daybook.core.quorum import stripe_of, write_set
 from daybook.core.repair.copy import Owed
 
@@ -63,8 +63,20 @@ class RepairPlan:
         return (self.clear_limbo, places)
 
 
+def may_end_limbo(metadata: LedgerMetadata, bookie: BookieId) -> bool:
+    """Whether the limbo of `bookie` may end once it has everything that it owes (rule 29).
+
+    It owes something definite of a CLOSED ledger, and of an OPEN one that it writes no more: a writer counts no answer
+    from before the ensemble change that names a bookie (rule 15), and a recovery asks the last fragment's bookies alone.
+    Only a recovery of restored metadata, which is IN_RECOVERY, asks others as well (rule 68).
+    """
+    if metadata.is_closed:
+        return True
+    return metadata.state is LedgerState.OPEN and bookie not in metadata.last_fragment.bookies
+
+
 def limbo_plan(metadata: LedgerMetadata, bookie: BookieId) -> RepairPlan:
-    """Copy back everything `bookie` owes of a CLOSED ledger, then end its limbo.
+    """Copy back everything `bookie` owes of a ledger, then end its limbo, which `may_end_limbo`.
 
     Everything, whatever it lists: what it lists now it may have lost before the mark's nonce is read.
     """
@@ -95,8 +107,11 @@ def index_of(metadata: LedgerMetadata, first_entry: EntryId) -> int | None:
 
 def why_refused(metadata: LedgerMetadata, plan: RepairPlan) -> str | None:
     """Why the plan must not be carried out on the metadata that it was made from; None if it may be."""
-    if (bookie := plan.clear_limbo) is not None and not metadata.is_closed:
-        return "limbo ends only for a CLOSED ledger: recover it first (rule 29)"
+    if (bookie := plan.clear_limbo) is not None and not may_end_limbo(metadata, bookie):
+        return (
+            f"limbo ends only for a ledger that is CLOSED, or OPEN with a last fragment that does not name {bookie}: recover "
+            "it first (rule 29)"
+        )
     assert bookie is None or plan == limbo_plan(metadata, bookie)
     for repair in plan.fragments:
         index = index_of(metadata, repair.first_entry)

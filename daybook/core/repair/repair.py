@@ -6,7 +6,7 @@ known are repaired: the last one of an open ledger must be fenced and recovered 
 the other (fragment.py); around them stands what concerns the whole plan:
 
 - A bookie in limbo may lose its disk once more. The mark's nonce is read before the first copy, and only that one is
-  cleared, after everything the bookie owes is copied and while the ledger is still CLOSED (rule 29).
+  cleared, after everything the bookie owes is copied, and while it owes the same and nothing more to come (rule 29).
 - Copies that end without a compare-and-set of their own end with a read of the metadata: the ledger may have changed
   meanwhile (rule 56).
 """
@@ -43,7 +43,7 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.machine import RequestIds
 from daybook.core.repair.copy import RepairPolicy
 from daybook.core.repair.fragment import FragmentEvent, FragmentWork, Question, RepairState
-from daybook.core.repair.plan import RepairPlan, why_obsolete, why_refused
+from daybook.core.repair.plan import RepairPlan, may_end_limbo, why_obsolete, why_refused
 
 
 class LedgerRepair:
@@ -195,9 +195,10 @@ class LedgerRepair:
         if bookie is None:
             why = next(filter(None, (why_obsolete(now, repair) for repair in self._state.refilled)), None)
             return self._state.abandon(why) if why else self._finish()
-        if now.stripes_of(bookie) != before.stripes_of(bookie):
+        if now.stripes_of(bookie) != before.stripes_of(bookie) or not may_end_limbo(now, bookie):
             return self._state.fail(
-                f"what {bookie} owes changed during its repair; it stays in limbo, and the repair is tried again"
+                f"what {bookie} owes changed during its repair, or the ledger is being recovered; it stays in limbo, and the "
+                "repair is tried again"
             )
         nonce = self._nonce
         assert nonce is not None

@@ -12,6 +12,7 @@ TWO_RECOVERERS_QA1: Final = Bounds(2, 2, 1, spares=0, recoverers=2, timeouts=0)
 CLOSE_RACE: Final = Bounds(2, 2, 2, spares=0, timeouts=1, unknown_outcomes=1, closes=1)
 IMPATIENT: Final = Bounds(2, 2, 1, spares=1, timeouts=1, ticks=1)
 LOST_DISK: Final = Bounds(2, 2, 2, spares=1, timeouts=0, wipes=1)
+LIMBO_ENDS: Final = Bounds(2, 2, 2, spares=1, entries=2, timeouts=0, wipes=1, repairs=1)
 LOST_DISK_OF_THREE: Final = Bounds(3, 3, 2, spares=0, timeouts=0, wipes=1)
 
 ENSEMBLE_CHANGE_OF_ONE: Final = Bounds(2, 2, 2, spares=1, timeouts=1)
@@ -27,10 +28,12 @@ SMALL: Final = (
     CLOSE_RACE,
     IMPATIENT,
     LOST_DISK,
+    LIMBO_ENDS,
 )
 MEDIUM: Final = (
     Bounds(2, 2, 2, spares=1, timeouts=1, unknown_outcomes=1, closes=1),
     LOST_DISK_OF_THREE,
+    Bounds(2, 2, 2, spares=1, entries=2, timeouts=1, wipes=1, repairs=1),
     Bounds(3, 3, 2, spares=0, entries=2, timeouts=0),
     Bounds(3, 3, 2, spares=1, timeouts=1),
     Bounds(3, 3, 2, spares=0, recoverers=2, timeouts=0),

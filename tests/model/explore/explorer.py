@@ -33,7 +33,7 @@ class Report:
         reached = ", ".join(f"{name} {count}" for name, count in sorted(self.reached.items()))
         return (
             f"E{bounds.ensemble}/Qw{bounds.write}/Qa{bounds.ack} +{bounds.spares}, {bounds.entries} entries, "
-            f"{bounds.recoverers} recoverers, {bounds.timeouts} time-outs, {bounds.wipes} wipes, "
+            f"{bounds.recoverers} recoverers, {bounds.timeouts} time-outs, {bounds.wipes} wipes, {bounds.repairs} repairs, "
             f"{bounds.unknown_outcomes} unknown outcomes: {self.worlds} worlds, {self.steps} steps"
             f"{'' if self.is_complete else ' (stopped at the limit)'}; {reached}"
         )
@@ -132,6 +132,12 @@ class Invariants:
             found.append("ensemble changed")
         if world.ends[WRITER] == FAILED:
             found.append("writer ended")
+        for name in (self.universe.names[position] for position in world.wiped):
+            bookie = self.universe.bookie_of(world.bookies[self.universe.names.index(name)])
+            if not metadata.is_closed and name in metadata.bookies() and not bookie.ledger.in_limbo:
+                found.append("limbo ended before the close")
+                if name in metadata.last_fragment.bookies:
+                    found.append("written to again after limbo")
         if any(end == FAILED for end in world.ends[1:]):
             found.append("recovery gave up")
         if sum(end is not None and end != FAILED for end in world.ends[1:]) > 1:

@@ -7,7 +7,7 @@ and not a disk.
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from daybook.core.effects import SendFence, SendFrame, SendRead
+from daybook.core.effects import ClearLimbo, SendFence, SendFrame, SendRead
 from daybook.core.events import Event
 from daybook.core.ids import EntryId
 from daybook.core.recovery.recovery import LedgerRecovery
@@ -33,6 +33,8 @@ class Bounds:
     timeouts: int = 1
     """Requests that their sender gives up; they may still arrive."""
     wipes: int = 0
+    repairs: int = 0
+    """Repairs that end the limbo of a bookie whose disk was lost."""
     unknown_outcomes: int = 0
     ticks: int = 0
     """Recoverers that lose patience and ask other replicas."""
@@ -55,7 +57,7 @@ class NoDice:
 T = TypeVar("T")
 
 
-Asked: TypeAlias = SendFrame | SendFence | SendRead
+Asked: TypeAlias = SendFrame | SendFence | SendRead | ClearLimbo
 
 
 Machine: TypeAlias = LedgerWriter | LedgerRecovery
@@ -94,6 +96,7 @@ class Left(NamedTuple):
     entries: int
     timeouts: int
     wipes: int
+    repairs: int
     unknown_outcomes: int
     ticks: int
     closes: int

@@ -1,12 +1,16 @@
 """Every world within the small bounds keeps the invariants; and a rule that is taken out is found."""
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
+from daybook.core.repair.plan import RepairPlan
+from tests.model.explore import repairing
 from tests.model.explore.bounds import (
     ENSEMBLE_CHANGE,
     ENSEMBLE_CHANGE_OF_ONE,
+    LIMBO_ENDS,
     LOST_DISK_OF_THREE,
     PLAIN,
     SMALL,
@@ -17,6 +21,7 @@ from tests.model.explore.explorer import Found, explore
 from tests.model.explore.parts import Bounds
 from tests.model.mutants.catalog import bookie as bookie_mutants
 from tests.model.mutants.catalog import recovery as recovery_mutants
+from tests.model.mutants.catalog import repair as repair_mutants
 
 
 @pytest.mark.parametrize("bounds", SMALL, ids=str)
@@ -30,7 +35,8 @@ def test_every_world_keeps_the_invariants(bounds: Bounds) -> None:
 
 def test_the_explored_worlds_are_the_interesting_ones() -> None:
     """What must have been met somewhere, or the exploration proves little."""
-    reached = explore(ENSEMBLE_CHANGE_OF_ONE).reached + explore(TWO_RECOVERERS).reached
+    explored = [explore(bounds) for bounds in (ENSEMBLE_CHANGE_OF_ONE, TWO_RECOVERERS, LIMBO_ENDS)]
+    reached = sum((report.reached for report in explored), Counter[str]())
     for condition in [
         "closed at -1",
         "closed at 0",
@@ -38,6 +44,7 @@ def test_the_explored_worlds_are_the_interesting_ones() -> None:
         "ensemble changed",
         "two recoveries returned",
         "writer ended",
+        "limbo ended before the close",
     ]:
         assert reached[condition], condition
 
@@ -51,6 +58,12 @@ def fences_here_and_there(monkeypatch: pytest.MonkeyPatch) -> None:
     recovery_mutants.recovery_reads_do_not_fence(monkeypatch)
 
 
+def limbo_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mark goes while the writer still writes to the bookie, and nothing is copied back."""
+    repair_mutants.limbo_ends_while_the_bookie_is_written_to(monkeypatch)
+    monkeypatch.setattr(repairing, "limbo_plan", lambda metadata, bookie: RepairPlan((), clear_limbo=bookie))
+
+
 @pytest.mark.parametrize(
     ("mutant", "bounds"),
     [
@@ -61,6 +74,7 @@ def fences_here_and_there(monkeypatch: pytest.MonkeyPatch) -> None:
         (recovery_mutants.recovery_starts_at_the_bookies_lac, ENSEMBLE_CHANGE),
         (recovery_mutants.ensemble_changes_never_reach_the_metadata, ENSEMBLE_CHANGE),
         (recovery_mutants.limbo_denials_are_believed, LOST_DISK_OF_THREE),
+        (limbo_ends_at_once, LIMBO_ENDS),
         (bookie_mutants.the_fence_stops_nothing, PLAIN),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

@@ -2,8 +2,8 @@
 
 Everything that may happen next in a world is an action (`Universe.actions`); every action leads to one next world.
 Requests travel in any order, but for the frames of one stream, which keep theirs. A request may be given up by its
-sender while it, or its answer, is still under way; a bookie may lose its disk; the answer to a compare-and-set may get
-lost. How often is limited by `Bounds`, so that the worlds can be counted out.
+sender while it, or its answer, is still under way; a bookie may lose its disk, and a repair end its limbo; the answer to
+a compare-and-set may get lost. How often is limited by `Bounds`, so that the worlds can be counted out.
 """
 
 from collections.abc import Iterator
@@ -65,6 +65,7 @@ from tests.model.explore.parts import (
     World,
     payload,
 )
+from tests.model.explore.repairing import REPAIRER, repaired
 from tests.unit.core.in_order import InOrder
 from tests.unit.core.one_ledger import KEY, LEDGER, LedgerBookie
 
@@ -86,6 +87,7 @@ class Universe:
         self._serve = Memo(self._served)
         self._step = Memo(self._stepped)
         self._start = Memo(self._started)
+        self._repair = Memo(self._repaired)
 
     def first_world(self) -> World:
         """A ledger that was just created, its writer attached everywhere."""
@@ -129,6 +131,9 @@ class Universe:
                 yield Action("tick", who=client)
         for bookie in range(len(world.bookies)) if world.left.wipes else ():
             yield Action("wipe", who=bookie)
+        for bookie in sorted(world.wiped) if world.left.repairs else ():
+            if self._repair((world.metadata, world.bookies, bookie)):
+                yield Action("repair", who=bookie)
 
     def _message_actions(self, world: World) -> Iterator[Action]:
         """What may happen to the messages under way."""
@@ -142,8 +147,17 @@ class Universe:
                     yield Action("metadata request lost", number)
             elif number in heads:
                 yield Action("deliver", number)
-            if isinstance(message, Request) and not message.given_up and world.left.timeouts:
+            if isinstance(message, Request) and self._is_awaited(world, message) and world.left.timeouts:
                 yield Action("give up", number)
+
+    def _is_awaited(self, world: World, request: Request) -> bool:
+        """Whether someone waits for the answer."""
+        return not (request.given_up or self._has_ended(world, request.client))
+
+    @staticmethod
+    def _has_ended(world: World, client: int) -> bool:
+        """Whether no answer means anything to the client any more."""
+        return client == REPAIRER or world.ends[client] is not None
 
     def _heads(self, world: World) -> set[int]:
         """The messages that can be delivered: of the frames and acks of a stream only the oldest."""
@@ -184,6 +198,10 @@ class Universe:
                 return self._feed(world, action.who, Tick(10_000))
             case "wipe":
                 return self._wipe(world, action.who)
+            case "repair":
+                bookies, message = self._repair((world.metadata, world.bookies, action.who))[0]
+                world = world._replace(bookies=bookies, left=_one_less(world.left, "repairs"))
+                return self._send(world, (message,))
             case _:
                 return self._store(world, action)
 
@@ -203,9 +221,10 @@ class Universe:
         bookie, reply = self._serve((world.bookies[position], message.client, message.asked, world.metadata))
         world = world._replace(bookies=_with(world.bookies, position, bookie))
         late_ack = isinstance(reply, FrameAcked)  # what a client must not be fooled by (rule 18)
-        if message.given_up and not late_ack:
+        is_awaited = self._is_awaited(world, message)
+        if not (is_awaited or late_ack):
             return world
-        if not (message.given_up or self.bounds.answers_take_time):
+        if is_awaited and not self.bounds.answers_take_time:
             return self._feed(world, message.client, reply)
         return self._send(world, (Reply(message.client, reply),))
 
@@ -282,7 +301,7 @@ class Universe:
         one waits for and that changes nothing now (an add that a fence refuses, a second fence) never will, but on a
         bookie that loses its disk.
         """
-        ended = world.ends[message.client] is not None
+        ended = self._has_ended(world, message.client)
         if isinstance(message, Reply):
             machine = world.clients[message.client]
             return not ended and self._step((message.client, machine, message.event)) != Step(machine)
@@ -327,6 +346,14 @@ class Universe:
             proposed = self.metadata.number(effect.metadata)
             return MetadataRequest(client, effect.request_id, proposed, effect.expected_version)
         return None
+
+    def _repaired(self, key: tuple[int, tuple[int, ...], int]) -> list[tuple[tuple[int, ...], Request]]:
+        """The bookies when one of them has everything that it owes, and the request that ends its limbo; empty if it must not."""
+        metadata, numbers, position = key
+        bookies = [self.bookies.copy(number) for number in numbers]
+        request = repaired(self.meta_of(metadata), bookies, position)
+        found = tuple(map(self.bookies.number, bookies))
+        return [] if request is None else [(found, Request(REPAIRER, request))]
 
     def _served(self, key: tuple[int, int, Asked, int]) -> tuple[int, Event]:
         number, client, asked, metadata = key

@@ -247,6 +247,37 @@ async def test_rule_29_a_wiped_bookie_needs_a_word_and_then_vouches_for_nothing(
     await repair(cluster, ledger.id)
 
 
+async def ledgers_in_limbo(client: daybook.Client, bookie: str) -> set[int]:
+    """The ledgers that the bookie cannot vouch for."""
+    request = pb.ListLimboRequest(after_ledger=-1, limit=1000)
+    answer = await calls(client, bookie).stub.list_limbo(request, timeout=PATIENCE_S)
+    return {marked.ledger_id for marked in answer.ledgers}
+
+
+async def test_rule_29_a_bookie_is_out_of_limbo_for_a_ledger_that_its_writer_continues_without_it(
+    cluster: LocalCluster,
+) -> None:
+    async with connect_to(cluster) as client:
+        ledger = await ledger_on(client, VICTIM)
+        payloads = [b"%d" % n for n in range(100)]
+        await ledger.append_many(payloads)
+        await off(cluster.kill_bookie, VICTIM)
+        while VICTIM in ledger.ensemble():
+            payloads.append(b"%d" % len(payloads))
+            await ledger.append(payloads[-1])
+        await replace_bookie(cluster, VICTIM)
+        await until_registered(client, VICTIM)
+        assert ledger.id in await ledgers_in_limbo(client, VICTIM)
+        await repair(cluster, ledger.id)
+        assert ledger.id not in await ledgers_in_limbo(client, VICTIM)
+        payloads.append(b"the writer was left alone")
+        await ledger.append(payloads[-1])
+        await ledger.close()
+        reader, entries = await read_closed(client, ledger.id)
+        assert entries == list(enumerate(payloads))
+        assert VICTIM in reader.metadata.bookies()
+
+
 async def test_rule_04_a_fence_that_was_answered_holds_after_a_kill(cluster: LocalCluster) -> None:
     async with connect_to(cluster, writer_policy=PATIENT) as writer, connect_to(cluster) as other:
         ledger = await persist(writer.create_ledger)

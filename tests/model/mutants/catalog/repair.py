@@ -179,8 +179,12 @@ def refused_clearing_counts(
     return step(self, replace(event, cleared=True) if isinstance(event, LimboCleared) else event)
 
 
-@mutant(29, f"{_LIMBO}test_rule_29_limbo_never_ends_before_the_ledger_is_closed", swarm=LOST_DISKS)
-def limbo_ends_for_open_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
+@mutant(
+    29,
+    f"{_LIMBO}test_rule_29_limbo_does_not_end_while_the_bookie_is_written_to_or_the_ledger_is_recovered",
+    swarm=LOST_DISKS,
+)
+def limbo_ends_while_the_bookie_is_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limbo is cleared although a writer or a recovery may still depend on what the bookie lost."""
 
     def clear(metadata: LedgerMetadata, findings: Findings, _: LedgerAudit) -> RepairPlan | None:
@@ -188,3 +192,10 @@ def limbo_ends_for_open_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
         return RepairPlan((), clear_limbo=here[0]) if here else None
 
     _plan_for_open_ledgers(monkeypatch, clear)
+    monkeypatch.setattr(repair_machine, "may_end_limbo", lambda metadata, bookie: True)
+
+
+@mutant(29, f"{_LIMBO}test_rule_29_an_open_ledger_that_changed_during_the_repair_keeps_limbo")
+def limbo_ends_though_a_recovery_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The repair does not look again whether the limbo of an open ledger may end."""
+    monkeypatch.setattr(repair_machine, "may_end_limbo", lambda metadata, bookie: True)

@@ -1,6 +1,8 @@
 """What is wrong with one ledger, and what mends it."""
 
 import random
+
+import pytest
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -119,7 +121,7 @@ def test_a_bookie_that_does_not_tell_what_it_has_proves_nothing() -> None:
     assert not found.is_fully_replicated
 
 
-def test_rule_29_a_closed_ledger_in_limbo_is_copied_back_whole_and_an_open_one_keeps_its_mark() -> None:
+def test_rule_29_a_closed_ledger_in_limbo_is_copied_back_whole() -> None:
     closed = closed_ledger(3, 3, 2, [(0, "abc"), (10, "bcd")], 30)
     cluster = Cluster(closed)
     cluster.bookies["b"].lose_disk("n")
@@ -127,14 +129,21 @@ def test_rule_29_a_closed_ledger_in_limbo_is_copied_back_whole_and_an_open_one_k
     assert [plan.clear_limbo for plan in found.plans] == ["b"]
     assert not found.is_fully_replicated
     assert found.replicas_min == 2
-    opened = open_ledger(3, 3, 2, [(0, "abc"), (10, "acd")])
+
+
+@pytest.mark.parametrize(("last", "cleared"), [("acd", "b"), ("bcd", None)])
+def test_rule_29_an_open_ledger_keeps_its_mark_while_its_last_fragment_names_the_bookie(
+    last: str, cleared: str | None
+) -> None:
+    """What the bookie owes of former fragments comes back in both cases."""
+    opened = open_ledger(3, 3, 2, [(0, "abc"), (10, last)])
     cluster = Cluster(opened)
     cluster.bookies["b"].lose_disk("n")
-    found = audit(
-        opened, Findings(up("abcd"), limbo=frozenset("b"), listed=listing(cluster), last_add_confirmed=19)
-    )
-    assert [plan.clear_limbo for plan in found.plans] == [None]
+    findings = Findings(up("abcd"), limbo=frozenset("b"), listed=listing(cluster), last_add_confirmed=19)
+    found = audit(opened, findings)
+    assert [plan.clear_limbo for plan in found.plans] == [cleared]
     assert successors(found.plans) == [(0, "b", "b")]
+    assert [problem.first_entry for problem in found.problems] == ([0] if cleared else [0, 10])
 
 
 def test_a_limbo_mark_of_a_ledger_that_does_not_name_the_bookie_is_cleared() -> None:

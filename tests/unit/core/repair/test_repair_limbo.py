@@ -15,6 +15,7 @@ from daybook.core.effects import (
 )
 from daybook.core.errors import Code
 from daybook.core.events import BookieFailed, LimboRead, RepairEvent
+from daybook.core.ledger.metadata import LedgerMetadata
 from tests.fixtures.memory_bookie import Request, fails
 from tests.unit.core.repair.repair_kit import limbo_repair, named, on_first, one, repair_of
 from tests.unit.core.repair.repair_model import Cluster, closed_ledger, open_ledger
@@ -117,13 +118,62 @@ def test_rule_29_a_disk_lost_again_during_the_repair_keeps_its_limbo(moment: typ
     assert not cluster.lacks("b")
 
 
-def test_rule_29_limbo_never_ends_before_the_ledger_is_closed() -> None:
-    cluster = Cluster(open_ledger(3, 3, 2, [(0, "abc"), (10, "acd")]))
+MOVED_ON = open_ledger(3, 3, 2, [(0, "abc"), (10, "acd")])
+"""An open ledger whose writer replaced b."""
+
+
+@pytest.mark.parametrize(
+    "metadata", [open_ledger(3, 3, 2, [(0, "abc"), (10, "bcd")]), MOVED_ON.in_recovery()]
+)
+def test_rule_29_limbo_does_not_end_while_the_bookie_is_written_to_or_the_ledger_is_recovered(
+    metadata: LedgerMetadata,
+) -> None:
+    cluster = Cluster(metadata)
     cluster.bookies["b"].lose_disk("n1")
     verdict = cluster.run(limbo_repair(cluster, "b"))
     assert isinstance(verdict, RepairFailed)
-    assert "CLOSED" in str(verdict.error)
+    assert "CLOSED, or OPEN with a last fragment that does not name b" in str(verdict.error)
     assert cluster.bookies["b"].limbo == "n1"
+
+
+def test_rule_29_limbo_of_an_open_ledger_ends_once_its_writer_has_replaced_the_bookie_and_the_rest_is_copied() -> (
+    None
+):
+    cluster = Cluster(MOVED_ON)
+    cluster.bookies["b"].lose_disk("n1")
+    lacks_when_cleared: list[set[int]] = []
+    on_first(cluster, ClearLimbo, lambda: lacks_when_cleared.append(cluster.lacks("b")))
+    assert isinstance(cluster.run(limbo_repair(cluster, "b")), RepairFinished)
+    assert lacks_when_cleared == [set()]
+    assert sorted(cluster.bookies["b"].entries) == list(range(10))
+    assert cluster.bookies["b"].limbo is None
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        MOVED_ON.in_recovery(),
+        open_ledger(3, 3, 2, [(0, "abc"), (10, "abd")]),
+        open_ledger(3, 3, 2, [(0, "abc"), (10, "acd"), (15, "bcd"), (20, "acd")]),
+    ],
+    ids=["a recovery", "the writer names it again", "the writer named it for a while"],
+)
+def test_rule_29_an_open_ledger_that_changed_during_the_repair_keeps_limbo(now: LedgerMetadata) -> None:
+    cluster = Cluster(MOVED_ON)
+    cluster.bookies["b"].lose_disk("n1")
+    on_first(cluster, ReadMetadata, lambda: cluster.change(now))
+    verdict = cluster.run(limbo_repair(cluster, "b"))
+    assert isinstance(verdict, RepairFailed)
+    assert "it stays in limbo" in str(verdict.error)
+    assert cluster.bookies["b"].limbo == "n1"
+
+
+def test_rule_29_a_close_during_the_repair_of_an_open_ledger_ends_limbo_all_the_same() -> None:
+    cluster = Cluster(MOVED_ON)
+    cluster.bookies["b"].lose_disk("n1")
+    on_first(cluster, ReadMetadata, lambda: cluster.change(MOVED_ON.in_recovery().closed(20, 200)))
+    assert isinstance(cluster.run(limbo_repair(cluster, "b")), RepairFinished)
+    assert cluster.bookies["b"].limbo is None
 
 
 def test_rule_29_an_entry_that_cannot_be_copied_back_keeps_limbo() -> None:
