@@ -355,6 +355,8 @@ class Checkers:
         oracle = self.oracles[ledger_id]
         if oracle.deleted:
             return
+        if oracle.end is None:
+            self.world.tally.state("limbo cleared before the close")
         counted = oracle.counted.get(bookie, set())
         owed = sorted(counted) if oracle.end is None else self.owed_by(oracle, bookie)
         missing = [entry for entry in owed if entry not in held]

@@ -26,6 +26,7 @@ STATES: Final[dict[str, str]] = {
     "no spare ended": "… and the bookie returned",
     "limbo": "a bookie without its disk could not vouch for a ledger",
     "limbo cleared": "… and the ledger was copied back",
+    "limbo cleared before the close": "… of an open ledger, whose writer continued without the bookie",
     "second wipe during repair": "a disk was lost again while it was being copied back",
     "over-replicated removed": "a bookie removed replicas that metadata places elsewhere now",
     "cas conflict": "a compare-and-set met another version",

@@ -73,7 +73,11 @@ def limbo_of_open_ledgers_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judgement, "covers_every_write_set", lambda *_: False)
 
 
-@mutant(29, f"{_LEDGER}test_rule_29_an_open_ledger_keeps_its_mark_while_its_last_fragment_names_the_bookie")
+@mutant(
+    29,
+    f"{_LEDGER}test_rule_29_an_open_ledger_keeps_its_mark_while_its_last_fragment_names_the_bookie",
+    not_simulated="seeds are judged once their ledgers are closed, and a close ends the mark, too",
+)
 def limbo_of_former_fragments_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """An open ledger that continues without the bookie keeps its mark until somebody closes it."""
     monkeypatch.setattr(judgement, "may_end_limbo", lambda metadata, bookie: metadata.is_closed)
