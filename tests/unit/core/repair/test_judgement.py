@@ -1,11 +1,11 @@
 """What is wrong with one ledger, and what mends it."""
 
 import random
-
-import pytest
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+
+import pytest
 
 from daybook.core.audit.lost_bookies import GracePeriods
 from daybook.core.errors import NotEnoughBookiesError
