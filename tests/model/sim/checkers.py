@@ -357,8 +357,7 @@ class Checkers:
             return
         if oracle.end is None:
             self.world.tally.state("limbo cleared before the close")
-        counted = oracle.counted.get(bookie, set())
-        owed = sorted(counted) if oracle.end is None else self.owed_by(oracle, bookie)
+        owed = sorted(oracle.counted.get(bookie, ())) if oracle.end is None else self.owed_by(oracle, bookie)
         missing = [entry for entry in owed if entry not in held]
         if missing:
             self.fail("limbo ends only when all is copied", f"ledger {ledger_id} on {bookie} lacks {missing}")

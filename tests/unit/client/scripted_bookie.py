@@ -1,17 +1,23 @@
-"""A bookie that answers what a test wants, over a real socket: for answers that no bookie of ours gives."""
+"""A bookie that answers what a test wants, over real sockets: for answers that no bookie of ours gives."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, closing, suppress
 from typing import Any, Self
 
 import grpc
 import grpc.aio
+import pytest
 
+from daybook.client.transport.lane import lane_link
+from daybook.client.transport.link import AppendLink, LinkOwner, grpc_link
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId
 from daybook.core.stream import StreamAnswer
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire import service
+from daybook.wire.channel import open_aio_channel
+from daybook.wire.lane import LENGTH, PREFACE, encode_lane
 from daybook.wire.messages import decode_client_control, encode_answer, encode_server_control, is_frames
 
 Requests = AsyncIterator[bytes]
@@ -40,8 +46,15 @@ async def attach_all(requests: Requests) -> AsyncIterator[bytes | None]:
             yield attached(decode_client_control(request).attach.ledger_id)
 
 
+OVER_BOTH = pytest.mark.parametrize("over", ["grpc", "lane"], indirect=True)
+"""For tests of append streams: each runs over gRPC and over the lane."""
+
+
 class ScriptedBookie:
-    """Serves on a port of its own inside `async with`."""
+    """Serves inside `async with`, gRPC and the lane, each on a port of its own."""
+
+    over = "grpc"
+    """What `open_link` uses; see OVER_BOTH."""
 
     def __init__(
         self,
@@ -59,10 +72,11 @@ class ScriptedBookie:
         self.name = name
         self._takes_lac_tables = takes_lac_tables
         self.streams = 0
-        self.address = ""
+        self.address = self.lane_address = ""
         self.asked = asyncio.Event()
         """Set once a unary call came."""
         self._server = grpc.aio.server()
+        self._lanes: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         """Serve."""
@@ -77,13 +91,37 @@ class ScriptedBookie:
         )
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         await self._server.start()
+        self._lane_server = await asyncio.start_server(self._serve_lane, "127.0.0.1", 0)
+        self.lane_address = f"127.0.0.1:{self._lane_server.sockets[0].getsockname()[1]}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Stop."""
+        self._lane_server.close()
+        for lane in self._lanes:
+            lane.cancel()
+        await asyncio.gather(*self._lanes, return_exceptions=True)
         await self._server.stop(None)
 
-    async def _append(self, requests: Requests, _: Context) -> AsyncIterator[bytes]:
+    def open_link(self, owner: LinkOwner) -> AbstractAsyncContextManager[AppendLink]:
+        """A client's link to it."""
+        if self.over == "lane":
+            return lane_link(self.name, self.lane_address, None, "test", owner)
+        return grpc_link(open_aio_channel(self.address), self.name, "test", owner)
+
+    def _serve_lane(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        lane = asyncio.get_running_loop().create_task(self._follow_script(reader, writer))
+        self._lanes.add(lane)
+        lane.add_done_callback(self._lanes.discard)
+
+    async def _follow_script(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requests = _messages(reader)
+        assert await anext(requests) == PREFACE
+        with closing(writer):
+            async for message in self._append(requests):
+                writer.write(encode_lane(message))
+
+    async def _append(self, requests: Requests, _: Context | None = None) -> AsyncIterator[bytes]:
         self.streams += 1
         number = self.streams
         await anext(aiter(requests))
@@ -111,3 +149,11 @@ class ScriptedBookie:
             return bytes(answer.SerializeToString())
 
         return handler
+
+
+async def _messages(reader: asyncio.StreamReader) -> Requests:
+    """What the client sends over a lane, until it ends the connection."""
+    with suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            (size_bytes,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+            yield await reader.readexactly(size_bytes)

@@ -2,19 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
 from daybook.client.transport import frame_sender
-from daybook.client.transport.frame_sender import FrameSender
 from daybook.core.errors import Code
 from daybook.core.format.frame import decode_header, split_message
 from daybook.core.format.lac_table import LacRow, decode_lac_table, encode_lac_row
 from daybook.wire.messages import decode_client_control, is_frames, is_lac_table
-from tests.unit.client.scripted_bookie import Requests, ScriptedBookie, attached, through
+from tests.unit.client.scripted_bookie import OVER_BOTH, Requests, attached, through
+from tests.unit.client.scripted_stream import frame, stream_to
 from tests.unit.client.sink_kit import RecordingSink
-from tests.unit.client.test_bookie_answers import frame, sender_of
+
+pytestmark = OVER_BOTH
 
 
 class Bookie:
@@ -62,19 +62,6 @@ class Bookie:
                 rows, damaged = decode_lac_table(message)
                 assert not damaged
                 return rows
-
-
-@asynccontextmanager
-async def stream_to(bookie: Bookie, *, takes_tables: bool = True) -> AsyncIterator[FrameSender]:
-    async with (
-        asyncio.timeout(40),
-        ScriptedBookie(bookie, takes_lac_tables=takes_tables) as scripted,
-    ):
-        stream = sender_of(scripted)
-        try:
-            yield stream
-        finally:
-            await stream.close()
 
 
 @pytest.fixture(autouse=True)

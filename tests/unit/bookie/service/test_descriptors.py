@@ -17,7 +17,7 @@ from daybook_bookie.journal.spare import SPARE
 
 from daybook.runtime.descriptors import raise_descriptor_limit
 from tests.unit.bookie.journal.test_journal import FILE_BYTES, append_each
-from tests.unit.bookie.server_kit import RunningBookie, eventually, frame_of
+from tests.unit.bookie.server_kit import OVER_BOTH, RunningBookie, eventually, frame_of
 
 StartBookie = Callable[..., RunningBookie]
 
@@ -81,6 +81,7 @@ def test_rule_30_a_journal_that_has_no_descriptor_at_all_refuses_and_goes_on_whe
     assert records[-1] == fence_record(99)
 
 
+@OVER_BOTH
 def test_a_bookie_without_descriptors_goes_on_to_write(start_bookie: StartBookie) -> None:
     bookie = start_bookie(journal_file_bytes=32 << 20)
     bookie.create_ledger(1)

@@ -13,8 +13,10 @@ from daybook.core.ids import MESSAGE_BYTES_MAX
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.messages import ReadHeader, decode_read
 from daybook.wire.service import RECOVER_MAX
-from tests.unit.bookie.server_kit import RunningBookie, StalledJournal, frame_of
+from tests.unit.bookie.server_kit import OVER_BOTH, RunningBookie, StalledJournal, frame_of
 from tests.unit.bookie.stream_kit import KEY, WAIT_S
+
+pytestmark = OVER_BOTH
 
 MIB = 1024 * 1024
 

@@ -15,7 +15,7 @@ from daybook_bookie.store.write_cache import WriteCache
 
 from daybook.core.errors import Code
 from daybook.core.format.frame import decode_header
-from tests.unit.bookie.server_kit import RunningBookie, eventually, frame_of
+from tests.unit.bookie.server_kit import OVER_BOTH, RunningBookie, eventually, frame_of
 from tests.unit.bookie.store.benches import Bench, LmdbBench, ModelBench
 from tests.unit.bookie.store.kit import entries, frame
 from tests.unit.bookie.stream_kit import WAIT_S
@@ -76,6 +76,7 @@ def test_no_transaction_is_about_too_many_ledgers(bench: Bench, monkeypatch: pyt
     assert bench.store.stored(99) is None
 
 
+@OVER_BOTH
 def test_a_deletion_of_many_ledgers_gives_way_to_a_flush(
     start_bookie: StartBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,8 +12,10 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.metadata.store.memory import Fault, FaultKind
 from daybook.metadata.store.store import BadVersionError, Versioned
 from daybook.wire import bookie_pb2 as pb
-from tests.unit.bookie.server_kit import RunningBookie, eventually, formatted_store, frame_of
+from tests.unit.bookie.server_kit import OVER_BOTH, RunningBookie, eventually, formatted_store, frame_of
 from tests.unit.bookie.stream_kit import WAIT_S
+
+pytestmark = OVER_BOTH
 
 StartBookie = Callable[..., RunningBookie]
 
