@@ -78,7 +78,7 @@ class BrokersView(NamedTuple):
 
 
 class BrokerDirectory:
-    """The brokers of one cluster. Raises MetadataUnavailableError from every method while the store does not answer."""
+    """The brokers of one cluster. While the store does not answer, what writes raises MetadataUnavailableError, and what reads waits."""
 
     def __init__(self, store: MetadataStore, layout: Layout) -> None:
         """Work on the brokers of `layout` in `store`."""
@@ -135,7 +135,7 @@ class BrokerDirectory:
             await self._store.multi([Delete(self._layout.broker(broker), None)], session_id=session_id)
 
     async def view(self) -> BrokersView:
-        """The brokers that are registered now, and the leader."""
+        """The brokers that are registered now, and the leader. Waits while the store is unavailable."""
         watch = self._store.watch()
         try:
             return await self._read(watch)
@@ -170,8 +170,7 @@ class BrokerDirectory:
             node = await watch.get(self._layout.broker(broker))
             if node is not None:
                 found[broker] = _from_json(broker, node.value)
-        await watch.children(self._layout.broker_leader)
-        return BrokersView(found, await self.election("").leader())
+        return BrokersView(found, await self.election("").leader(watch))
 
 
 def _to_json(info: BrokerInfo, session_id: int) -> bytes:

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from daybook.core.errors import MetadataUnavailableError
 from daybook.metadata.lease import Lease, create_lease, holder_of
-from daybook.metadata.store.store import MetadataStore, NoNodeError, SessionExpiredError
+from daybook.metadata.store.store import MetadataStore, SessionExpiredError, Watch
 
 _SEQUENCE_DIGITS = 10
 
@@ -67,17 +67,13 @@ class Election:
         finally:
             watch.close()
 
-    async def leader(self) -> str | None:
-        """The name of the present leader, or None while there is none."""
-        try:
-            candidates = sorted(await self._store.children(self._path), key=_sequence_of)
-        except NoNodeError:
-            return None
-        for name in candidates:
-            try:
-                return holder_of((await self._store.get(f"{self._path}/{name}")).value)
-            except NoNodeError:
-                continue
+    async def leader(self, watch: Watch) -> str | None:
+        """The name of the present leader, read through `watch`, or None while there is none. Waits while the store is unavailable."""
+        listed = await watch.children(self._path)
+        for name in sorted(listed.value if listed else (), key=_sequence_of):
+            node = await watch.get(f"{self._path}/{name}")
+            if node is not None:
+                return holder_of(node.value)
         return None
 
 

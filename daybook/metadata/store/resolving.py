@@ -216,10 +216,7 @@ class ResolvingStore(MetadataStore):
         async def attempt(_pinned: int | None, _lost: bool) -> T:
             return await read()
 
-        try:
-            return await self._write(path, attempt, timeout_s)
-        except OutcomeUnknownError as error:
-            raise MetadataUnavailableError(str(error)) from error
+        return await self._write(path, attempt, timeout_s, changes=False)
 
     async def _write(
         self,
@@ -229,8 +226,12 @@ class ResolvingStore(MetadataStore):
         *,
         session_id: int | None = None,
         in_session: bool = False,
+        changes: bool = True,
     ) -> T:
-        """Make attempts until one is answered. `in_session` binds all attempts to the session of the first one."""
+        """Make attempts until one is answered. `in_session` binds all attempts to the session of the first one.
+
+        `changes`: whether one without an answer may have changed something.
+        """
         limit_s = self._operation_timeout_s if timeout_s is None else timeout_s
         sent = False
 
@@ -255,10 +256,11 @@ class ResolvingStore(MetadataStore):
                     with trial:
                         return await once()
         except TimeoutError as error:
-            kind = OutcomeUnknownError if sent else MetadataUnavailableError
+            is_unknown = sent and changes
+            kind = OutcomeUnknownError if is_unknown else MetadataUnavailableError
             msg = (
                 f"ZooKeeper did not answer for {path} within {limit_s:g} s"
-                f"{'; whether it was applied is not known' if sent else ''}: check that the servers run"
+                f"{'; whether it was applied is not known' if is_unknown else ''}: check that the servers run"
             )
             raise kind(msg) from error
         raise AssertionError("retries never stop by themselves")

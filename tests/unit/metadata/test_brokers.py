@@ -257,6 +257,27 @@ async def test_rule_46_a_lease_of_another_session_is_neither_taken_nor_released(
         assert await owner_of(two) == BundleOwner("broker-1")
 
 
+async def test_rule_46_an_outage_of_the_store_ends_no_watch_of_brokers_or_orders() -> None:
+    """It may begin between two reads, and last longer than an operation may take."""
+    server, opener = memory_opener(operation_timeout_s=0.02)
+    async with stores(opener, 2) as (one, two):
+        await formatted(one)
+        await soon(BrokerDirectory(one, LAYOUT).election("broker-0").campaign())
+        order = Order(OrderKind.UNLOAD, BUNDLE, "broker-2")
+        await BundleDirectory(one, LAYOUT).send("broker-1", order, session_of(one))
+        for path in (LAYOUT.broker_leader, LAYOUT.orders("broker-1")):
+            server.inject(Fault(FaultKind.HOLD, "get", path))
+        brokers, orders = BrokerDirectory(two, LAYOUT), BundleDirectory(two, LAYOUT)
+        view = asyncio.ensure_future(seen(brokers, lambda _: True))
+        order_found = asyncio.ensure_future(anext(orders.orders("broker-1")))
+        await asyncio.sleep(0.1)
+        assert not view.done()
+        assert not order_found.done()
+        server.release()
+        assert await soon(view) == ({}, "broker-0")
+        assert await soon(order_found) == (order,)
+
+
 async def test_an_order_is_found_until_it_is_done_or_its_sender_is_gone(opener: Opener) -> None:
     async with stores(opener, 2) as (one, two):
         await formatted(one)

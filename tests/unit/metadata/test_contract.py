@@ -236,15 +236,25 @@ async def test_a_deleted_lock_is_reported_lost(opener: Opener) -> None:
         assert not lease.is_certain
 
 
+async def leader_of(store: MetadataStore) -> str | None:
+    """Who leads in the election below /e."""
+    watch = store.watch()
+    try:
+        leader: str | None = await soon(Election(store, "/e", "").leader(watch))
+        return leader
+    finally:
+        watch.close()
+
+
 async def test_one_candidate_leads_and_the_next_follows_it(opener: Opener) -> None:
     async with stores(opener, 3) as (one, two, three):
-        assert await Election(three, "/e", "").leader() is None
+        assert await leader_of(three) is None
         first = await soon(Election(one, "/e", "one").campaign())
         second = asyncio.create_task(Election(two, "/e", "two").campaign())
         await until_children(three, "/e", 2)
         third = asyncio.create_task(Election(three, "/e", "three").campaign())
         await until_children(three, "/e", 3)
-        assert await Election(three, "/e", "").leader() == "one"
+        assert await leader_of(three) == "one"
         assert not second.done()
         await first.release()
         lease = await soon(second)
