@@ -54,4 +54,4 @@ def identify(
     if access.is_on and scheme.lower() != _BEARER:
         msg = f"this broker asks who you are: send the header `Authorization: Bearer TOKEN`, or through a proxy `{TOKEN_HEADER}: TOKEN`"
         raise AuthenticationError(msg)
-    return access.identify(AuthMethod.TOKEN.value, token.encode(), lambda: None)
+    return access.identify(AuthMethod.TOKEN.value, token.encode(errors="surrogateescape"), lambda: None)

@@ -2,8 +2,10 @@
 
 import asyncio
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import jwt
 import pulsar
@@ -178,6 +180,19 @@ async def test_jobs_see_all_topics_and_a_token_comes_through_a_proxy(
                 assert answer.status == status, (own, authorization)
                 if not own:
                     assert "X-Daybook-Token: TOKEN" in (await answer.json())["reason"]
+
+
+async def test_a_token_that_is_no_text_is_refused_as_any_wrong_one(
+    cluster: LocalCluster, settings: dict[str, Any]
+) -> None:
+    async with admins(cluster, 1, **settings) as (admin,):
+        address = urlsplit(admin.broker.admin_url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        with closing(writer):
+            writer.write(
+                b"GET /daybook/v1/topics HTTP/1.1\r\nHost: b\r\nAuthorization: Bearer \xe4\xff\r\n\r\n"
+            )
+            assert (await reader.readline()).split()[1] == b"401"
 
 
 async def test_without_a_token_no_command_but_connect_is_carried_out(
