@@ -132,7 +132,7 @@ class Universe:
         for bookie in range(len(world.bookies)) if world.left.wipes else ():
             yield Action("wipe", who=bookie)
         for bookie in sorted(world.wiped) if world.left.repairs else ():
-            if self._repair((world.metadata, world.bookies, bookie)):
+            if self._repair((world.metadata, world.bookies, bookie)) is not None:
                 yield Action("repair", who=bookie)
 
     def _message_actions(self, world: World) -> Iterator[Action]:
@@ -199,9 +199,11 @@ class Universe:
             case "wipe":
                 return self._wipe(world, action.who)
             case "repair":
-                bookies, message = self._repair((world.metadata, world.bookies, action.who))[0]
+                found = self._repair((world.metadata, world.bookies, action.who))
+                assert found is not None, "it is an action only where limbo may end"
+                bookies, request = found
                 world = world._replace(bookies=bookies, left=_one_less(world.left, "repairs"))
-                return self._send(world, (message,))
+                return self._send(world, (request,))
             case _:
                 return self._store(world, action)
 
@@ -347,13 +349,16 @@ class Universe:
             return MetadataRequest(client, effect.request_id, proposed, effect.expected_version)
         return None
 
-    def _repaired(self, key: tuple[int, tuple[int, ...], int]) -> list[tuple[tuple[int, ...], Request]]:
-        """The bookies when one of them has everything that it owes, and the request that ends its limbo; empty if it must not."""
+    def _repaired(self, key: tuple[int, tuple[int, ...], int]) -> tuple[tuple[int, ...], Request] | None:
+        """The bookies when one of them has everything that it owes, and the request that ends its limbo; None if it must not."""
         metadata, numbers, position = key
         bookies = [self.bookies.copy(number) for number in numbers]
         request = repaired(self.meta_of(metadata), bookies, position)
-        found = tuple(map(self.bookies.number, bookies))
-        return [] if request is None else [(found, Request(REPAIRER, request))]
+        return (
+            None
+            if request is None
+            else (tuple(map(self.bookies.number, bookies)), Request(REPAIRER, request))
+        )
 
     def _served(self, key: tuple[int, int, Asked, int]) -> tuple[int, Event]:
         number, client, asked, metadata = key
