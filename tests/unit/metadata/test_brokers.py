@@ -270,9 +270,8 @@ async def test_rule_46_an_outage_of_the_store_ends_no_watch_of_brokers_or_orders
         brokers, orders = BrokerDirectory(two, LAYOUT), BundleDirectory(two, LAYOUT)
         view = asyncio.ensure_future(seen(brokers, lambda _: True))
         order_found = asyncio.ensure_future(anext(orders.orders("broker-1")))
-        await asyncio.sleep(0.1)
-        assert not view.done()
-        assert not order_found.done()
+        done, _ = await asyncio.wait([view, order_found], timeout=0.1)
+        assert not done
         server.release()
         assert await soon(view) == ({}, "broker-0")
         assert await soon(order_found) == (order,)
