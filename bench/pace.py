@@ -11,9 +11,9 @@ PACED_S_MIN: Final = 5.0
 """The rate reached counts until the last answer, so a row must be long beside the latency of one entry."""
 
 
-def is_reached(reached_per_s: float, rate_per_s: int) -> bool:
+def is_reached(part_of_rate: float) -> bool:
     """Whether so much of a rate counts as the rate."""
-    return reached_per_s / rate_per_s >= PART_OF_RATE_MIN
+    return part_of_rate >= PART_OF_RATE_MIN
 
 
 def failure(what: str, reached_per_s: float, rate_per_s: int) -> str:

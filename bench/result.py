@@ -49,9 +49,8 @@ class Result:
     @property
     def is_failed(self) -> bool:
         """Whether the rate was not reached."""
-        if not self.rate_per_s or self.entries_per_s is None:
-            return False
-        return not is_reached(self.entries_per_s, self.rate_per_s)
+        part = self.part_of_rate
+        return part is not None and not is_reached(part)
 
     def record(self) -> dict[str, Any]:
         """For the JSON file."""

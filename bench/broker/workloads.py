@@ -88,7 +88,7 @@ class Row:
         return [
             side
             for side, values in self.reached.items()
-            if values and not is_reached(statistics.median(values), self.rate_per_s)
+            if values and not is_reached(statistics.median(values) / self.rate_per_s)
         ]
 
     @property

@@ -167,23 +167,18 @@ class BundleDirectory:
 
     async def orders(self, broker: BrokerId) -> AsyncIterator[tuple[Order, ...]]:
         """Yield the orders to a broker, and again whenever one comes or goes. While the store is unavailable this yields nothing."""
-        while True:
-            watch = self._store.watch()
+        async for listed in self._store.watch_children(self._layout.orders(broker)):
+            found = []
+            watch = self._store.watch()  # what it reads waits, too
             try:
-                yield await self._read_orders(broker, watch)
-                await watch.changed()
+                for name in listed or ():
+                    bundle = Bundle.parse(decode_name(name))
+                    node = await watch.get(self._layout.order(broker, bundle))
+                    if node is not None:
+                        found.append(_order_of(bundle, node.value))
             finally:
                 watch.close()
-
-    async def _read_orders(self, broker: BrokerId, watch: Watch) -> tuple[Order, ...]:
-        listed = await watch.children(self._layout.orders(broker))
-        found = []
-        for name in listed.value if listed else ():
-            bundle = Bundle.parse(decode_name(name))
-            node = await watch.get(self._layout.order(broker, bundle))
-            if node is not None:
-                found.append(_order_of(bundle, node.value))
-        return tuple(found)
+            yield tuple(found)
 
     async def done(self, broker: BrokerId, order: Order) -> None:
         """Remove an order. While the store is unavailable it stays, and is found again."""

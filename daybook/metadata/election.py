@@ -51,8 +51,7 @@ class Election:
         own = node.rpartition("/")[2]
         try:
             while True:
-                listed = await watch.children(self._path)
-                candidates = sorted(listed.value if listed else (), key=_sequence_of)
+                candidates = await self._candidates(watch)
                 if own not in candidates:
                     return False
                 place = candidates.index(own)
@@ -69,12 +68,16 @@ class Election:
 
     async def leader(self, watch: Watch) -> str | None:
         """The name of the present leader, read through `watch`, or None while there is none. Waits while the store is unavailable."""
-        listed = await watch.children(self._path)
-        for name in sorted(listed.value if listed else (), key=_sequence_of):
+        for name in await self._candidates(watch):
             node = await watch.get(f"{self._path}/{name}")
             if node is not None:
                 return holder_of(node.value)
         return None
+
+    async def _candidates(self, watch: Watch) -> list[str]:
+        """The candidates' nodes, in the order in which they lead."""
+        listed = await watch.children(self._path)
+        return sorted(listed.value if listed else (), key=_sequence_of)
 
 
 def _sequence_of(name: str) -> str:

@@ -66,8 +66,8 @@ class RepairPlan:
 def may_end_limbo(metadata: LedgerMetadata, bookie: BookieId) -> bool:
     """Whether the limbo of `bookie` may end once it has everything that it owes (rule 29).
 
-    It owes something definite of a CLOSED ledger, and of an OPEN one that it writes no more: a writer counts no answer
-    from before the ensemble change that names a bookie (rule 15), and a recovery asks the last fragment's bookies alone.
+    What it owes is definite of a CLOSED ledger, and of an OPEN one whose last fragment names others: a writer counts no
+    answer from before the ensemble change that names a bookie (rule 15), and a recovery asks the last fragment's bookies alone.
     Only a recovery of restored metadata, which is IN_RECOVERY, asks others as well (rule 68).
     """
     if metadata.is_closed:

@@ -6,7 +6,7 @@ known are repaired: the last one of an open ledger must be fenced and recovered 
 the other (fragment.py); around them stands what concerns the whole plan:
 
 - A bookie in limbo may lose its disk once more. The mark's nonce is read before the first copy, and only that one is
-  cleared, after everything the bookie owes is copied, and while it owes the same and nothing more to come (rule 29).
+  cleared, after everything the bookie owes is copied, and if it still owes the same and its limbo may end (rule 29).
 - Copies that end without a compare-and-set of their own end with a read of the metadata: the ledger may have changed
   meanwhile (rule 56).
 """

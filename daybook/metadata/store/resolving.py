@@ -138,7 +138,9 @@ class ResolvingStore(MetadataStore):
             await self._make_node(parent_of(path))
             return await attempt(pinned, lost)
 
-        return await self._write(path, with_parents, timeout_s, session_id=session_id, in_session=ephemeral)
+        return await self._until_answered(
+            path, with_parents, timeout_s, session_id=session_id, in_session=ephemeral
+        )
 
     async def put(
         self, path: str, data: bytes, version: int | None, *, timeout_s: float | None = None
@@ -154,7 +156,7 @@ class ResolvingStore(MetadataStore):
                     return version + 1
                 raise
 
-        return await self._write(path, attempt, timeout_s)
+        return await self._until_answered(path, attempt, timeout_s)
 
     async def delete(
         self,
@@ -173,7 +175,7 @@ class ResolvingStore(MetadataStore):
                 if not lost:
                     raise
 
-        await self._write(path, attempt, timeout_s, session_id=session_id)
+        await self._until_answered(path, attempt, timeout_s, session_id=session_id)
 
     async def multi(
         self,
@@ -196,7 +198,7 @@ class ResolvingStore(MetadataStore):
                     raise
 
         path = operations[0].path
-        await self._write(path, attempt, timeout_s, session_id=session_id, in_session=ephemeral)
+        await self._until_answered(path, attempt, timeout_s, session_id=session_id, in_session=ephemeral)
 
     async def _make_node(self, path: str) -> None:
         """Create an empty node and its missing parents; it does not matter which client created them."""
@@ -216,9 +218,9 @@ class ResolvingStore(MetadataStore):
         async def attempt(_pinned: int | None, _lost: bool) -> T:
             return await read()
 
-        return await self._write(path, attempt, timeout_s, changes=False)
+        return await self._until_answered(path, attempt, timeout_s, changes=False)
 
-    async def _write(
+    async def _until_answered(
         self,
         path: str,
         attempt: Callable[[int | None, bool], Awaitable[T]],

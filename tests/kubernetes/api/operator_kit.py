@@ -143,6 +143,14 @@ class OperatorProcess:
             return 0, ""
 
 
+def another_operator(
+    plane: ControlPlane, namespace: str, directory: Path, zookeeper: str, **settings: str
+) -> OperatorProcess:
+    """One that is not started, and whose files are in a folder of its own below `directory`."""
+    number = 1 + sum(1 for _ in directory.glob("operator-*"))
+    return OperatorProcess(plane, namespace, directory / f"operator-{number}", zookeeper, **settings)
+
+
 def until(condition: Callable[[], bool], operator: OperatorProcess | None = None, what: str = "") -> None:
     """Wait until `condition` holds, for a bounded time."""
     if not eventually(condition, PATIENCE_S):

@@ -20,6 +20,7 @@ from daybook.metadata.store.zookeeper import ZooKeeperStore
 from tests.cluster.control_plane import ControlPlane
 from tests.kubernetes.api.operator_kit import (
     OperatorProcess,
+    another_operator,
     condition,
     die_before_every_effect,
     pool,
@@ -46,7 +47,6 @@ class Site:
         self.resources = Resources(plane, namespace)
         self._plane, self._zookeeper, self._directory = plane, zookeeper, directory
         self._batch = kubernetes.BatchV1Api(api)
-        self._number = 0
         asyncio.run(self._format())
 
     async def _format(self) -> None:
@@ -56,10 +56,8 @@ class Site:
 
     def operator(self) -> OperatorProcess:
         """Another operator process, not started."""
-        self._number += 1
-        directory = self._directory / f"operator-{self._number}"
-        return OperatorProcess(
-            self._plane, self.namespace, directory, self._zookeeper, SPARK_IMAGE="local/spark:1"
+        return another_operator(
+            self._plane, self.namespace, self._directory, self._zookeeper, SPARK_IMAGE="local/spark:1"
         )
 
     def create_pool(self, name: str = "bk", **jobs: Any) -> None:

@@ -22,6 +22,7 @@ from daybook.metadata.layout import Layout
 from tests.cluster.control_plane import ControlPlane
 from tests.kubernetes.api.operator_kit import (
     OperatorProcess,
+    another_operator,
     bookies,
     condition,
     die_before_every_effect,
@@ -47,7 +48,6 @@ class Site:
     zookeeper: str
     directory: Path
     bookies: list[BookieProcess]
-    number: int = 0
 
     @property
     def namespace(self) -> str:
@@ -55,14 +55,7 @@ class Site:
 
     def operator(self, **settings: str) -> OperatorProcess:
         """Another operator process of this namespace, not started."""
-        self.number += 1
-        return OperatorProcess(
-            self.plane,
-            self.namespace,
-            self.directory / f"operator-{self.number}",
-            self.zookeeper,
-            **settings,
-        )
+        return another_operator(self.plane, self.namespace, self.directory, self.zookeeper, **settings)
 
     def get(self, name: str) -> dict[str, Any]:
         """The resource; {} if it is gone."""

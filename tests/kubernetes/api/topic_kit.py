@@ -18,7 +18,14 @@ from daybook.metadata.policies import PolicyManager
 from daybook.metadata.topics import TopicManager
 from tests.cluster.control_plane import ControlPlane
 from tests.fixtures.brokers import Brokers
-from tests.kubernetes.api.operator_kit import OperatorProcess, condition, pool, topic, with_client
+from tests.kubernetes.api.operator_kit import (
+    OperatorProcess,
+    another_operator,
+    condition,
+    pool,
+    topic,
+    with_client,
+)
 from tests.kubernetes.api.rest import Resources
 
 T = TypeVar("T")
@@ -38,7 +45,6 @@ class Site:
     resources: Resources
     zookeeper: str
     directory: Path
-    number: int = 0
 
     @property
     def namespace(self) -> str:
@@ -47,10 +53,7 @@ class Site:
 
     def operator(self, **settings: str) -> OperatorProcess:
         """Another operator process of this namespace, not started."""
-        self.number += 1
-        return OperatorProcess(
-            self.plane, self.namespace, self.directory / f"operator-{self.number}", self.zookeeper, **settings
-        )
+        return another_operator(self.plane, self.namespace, self.directory, self.zookeeper, **settings)
 
     def create(self, name: str, *, adopts: bool = False, **spec: Any) -> None:
         self.resources.create(topic(name, self.namespace, adopts=adopts, **spec))

@@ -132,11 +132,11 @@ class Invariants:
             found.append("ensemble changed")
         if world.ends[WRITER] == FAILED:
             found.append("writer ended")
-        for name in (self.universe.names[position] for position in world.wiped):
-            bookie = self.universe.bookie_of(world.bookies[self.universe.names.index(name)])
-            if not metadata.is_closed and name in metadata.bookies() and not bookie.ledger.in_limbo:
+        for position in () if metadata.is_closed else world.wiped:
+            bookie = self.universe.bookie_of(world.bookies[position])
+            if bookie.name in metadata.bookies() and not bookie.ledger.in_limbo:
                 found.append("limbo ended before the close")
-                if name in metadata.last_fragment.bookies:
+                if bookie.name in metadata.last_fragment.bookies:
                     found.append("written to again after limbo")
         if any(end == FAILED for end in world.ends[1:]):
             found.append("recovery gave up")

@@ -354,11 +354,9 @@ class Universe:
         metadata, numbers, position = key
         bookies = [self.bookies.copy(number) for number in numbers]
         request = repaired(self.meta_of(metadata), bookies, position)
-        return (
-            None
-            if request is None
-            else (tuple(map(self.bookies.number, bookies)), Request(REPAIRER, request))
-        )
+        if request is None:
+            return None
+        return tuple(map(self.bookies.number, bookies)), Request(REPAIRER, request)
 
     def _served(self, key: tuple[int, int, Asked, int]) -> tuple[int, Event]:
         number, client, asked, metadata = key
