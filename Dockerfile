@@ -5,27 +5,38 @@
 # Each is its base, one virtual environment and nothing else: no compiler, no package manager's cache. They run as user
 # 65532, write nowhere but to volumes and /tmp, and so serve on a read-only root file system.
 #
-# BASE     an image with Python 3.11, by default the public one of this very release; a tag can be moved, so name a digest
-#          of your registry (…@sha256:…) where that matters
-# WHEELS   "locked": wheels of uv.lock are made in a stage of the build, which needs a package index;
-#          "given": they come from the build context, where `images/wheelhouse.sh DIRECTORY` put them (WHEELHOUSE)
-ARG BASE=docker.io/library/python:3.11.15-slim-bookworm
-ARG WHEELS=locked
+# A package index is needed, and what the base's package manager installs a C compiler from: a few modules of Daybook are
+# compiled (docs/adr/0012-compiled-modules.md).
+#
+# BASE     an image of Debian with Python 3.14, by default the public one of this very release; a tag can be moved, so name
+#          a digest of your registry (…@sha256:…) where that matters
+ARG BASE=docker.io/library/python:3.14.8-slim-trixie
 
 FROM ${BASE} AS base
 RUN echo 'daybook:x:65532:65532:daybook:/tmp:/usr/sbin/nologin' >> /etc/passwd && echo 'daybook:x:65532:' >> /etc/group
 ENV HOME=/tmp PATH=/opt/daybook/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 
-FROM base AS wheels-locked
-RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --quiet --no-cache-dir uv==0.13.9
+# What compiles. Debian's own Python has its headers in another package; uv trusts whom the base trusts.
+FROM base AS tools
+RUN headers=$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))') \
+ && if [ -e "$headers/Python.h" ]; then package=; else package=python3-dev; fi \
+ && apt-get update -qq && apt-get install -qq --yes --no-install-recommends gcc libc6-dev $package > /dev/null \
+ && python3 -m venv /opt/uv && /opt/uv/bin/pip install --quiet --no-cache-dir uv==0.13.9
+ENV PATH=/opt/uv/bin:$PATH UV_NO_CACHE=1 SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
+
+# Downloads come before the sources, so that a change of these repeats none.
+FROM tools AS dependencies
+COPY uv.lock pyproject.toml /source/
+COPY bookie-image/pyproject.toml /source/bookie-image/
+COPY broker-image/pyproject.toml /source/broker-image/
+COPY operator/pyproject.toml /source/operator/
+COPY spark-jobs/pyproject.toml /source/spark-jobs/
+COPY images/dependencies.sh /source/images/
+RUN /source/images/dependencies.sh /wheelhouse
+
+FROM dependencies AS wheels
 COPY . /source
-RUN PATH=/opt/uv/bin:$PATH /source/images/wheelhouse.sh /wheelhouse
-
-FROM scratch AS wheels-given
-ARG WHEELHOUSE=dist/wheelhouse
-COPY ${WHEELHOUSE} /wheelhouse
-
-FROM wheels-${WHEELS} AS wheels
+RUN /source/images/wheels.sh /wheelhouse
 
 FROM base AS install
 COPY --from=wheels /wheelhouse /wheelhouse
@@ -43,7 +54,7 @@ RUN $INSTALL daybook-operator
 
 # PySpark is no wheel, so its package comes as it is installed; pip finds it there, and checks its version
 FROM install AS spark-install
-RUN cp -R /wheelhouse/spark/* /opt/daybook/lib/python3.11/site-packages/ && $INSTALL daybook-spark \
+RUN cp -R /wheelhouse/spark/* /opt/daybook/lib/python3.*/site-packages/ && $INSTALL daybook-spark \
  && /opt/daybook/bin/python3 -m daybook_spark.java /opt/daybook/java /opt/java/bin/java
 
 # A bookie, and `daybook` for repair Jobs and for people.

@@ -1,9 +1,9 @@
 """Which modules mypyc is to compile for the images, and how: one list, and a program that turns wheels into compiled ones.
 
 An entry in a frame of its own costs the client and each bookie a few dozen calls of small functions and methods, and Python's
-interpreter is most of what they cost (docs/performance.md). So the modules that run for each frame may be compiled in the images'
+interpreter is most of what they cost (docs/performance.md). So the modules that run for each frame are compiled in the images'
 wheels, and nowhere else: from a source tree or a package index everything is plain Python, and so are all tests but those of
-`make test-compiled`. The images do not use it yet (docs/adr/0012-compiled-modules.md).
+`make test-compiled` (docs/adr/0012-compiled-modules.md).
 
 A module belongs in the list if it runs for each frame, waits for nothing or seldom, and passes its tests as it is. The list stays short: each module
 costs seconds of every build of the images. Modules that call each other are compiled together, since a call between compiled modules

@@ -1,4 +1,4 @@
-"""Builds the Dockerfile's targets on this machine alone: a base of Debian's packages, wheels from outside, buildah.
+"""Builds the Dockerfile's targets on this machine: on a base of Debian's packages, by buildah.
 
 No image registry is needed, and nothing is built twice: results are kept outside the tree under a key of all that went
 into them. Root only, since a base image is made of files that belong to root.
@@ -6,7 +6,9 @@ into them. Root only, since a base image is made of files that belong to root.
 
 import hashlib
 import os
+import re
 import shutil
+import ssl
 import subprocess
 import sys
 import tarfile
@@ -14,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.fixtures.package_index import find_uv, locked, user_cache
+from tests.fixtures.package_index import locked, user_cache
 from tests.paths import ROOT
 
 TARGETS: Final = ("bookie", "broker", "operator", "spark", "zookeeper")
@@ -29,12 +31,17 @@ SOURCES: Final = (
     "broker-image",
     "operator",
     "spark-jobs",
+    "tools/compiled",
 )
 NOT_IN_KEY: Final = ("README.md", "LICENSE")
 """What a wheel has too, and what changes nothing that runs."""
-BASE_NAME: Final = "localhost/daybook-base:bookworm"
+SUITE: Final = "forky"
+"""The first of Debian's releases with the Python of the Dockerfile's own base."""
+SUITE_SCRIPT: Final = "sid"
+"""How that is unpacked, for a debootstrap that is older than the release."""
+BASE_NAME: Final = f"localhost/daybook-base:{SUITE}"
 BASE_PACKAGES: Final = "python3,python3-venv,ca-certificates"
-SUITE: Final = "bookworm"
+CERTIFICATES: Final = "/etc/ssl/certs/ca-certificates.crt"
 TOOLS: Final = ("buildah", "debootstrap")
 """Commands, each of a package of its name."""
 
@@ -59,8 +66,6 @@ def check_tools() -> None:
     if missing:
         msg = f"images are built with {' and '.join(missing)}: apt-get install {' '.join(missing)}"
         raise CannotBuildError(msg)
-    if find_uv() is None:
-        raise CannotBuildError("images are built with uv, which `make uv` puts where this finds it")
     if os.geteuid() != 0:
         msg = "a base image is made of files that belong to root: run this as root"
         raise CannotBuildError(msg)
@@ -69,7 +74,7 @@ def check_tools() -> None:
 def buildah(*arguments: object) -> str:
     """Run buildah on storage of our own; its standard output. Raises CannotBuildError with what it said.
 
-    Its network configuration is ours as well, although no build has a network: it makes /etc/cni otherwise.
+    Its network configuration is ours as well, although builds have the machine's own network: it makes /etc/cni otherwise.
     """
     storage = cache() / "storage"
     storage.mkdir(parents=True, exist_ok=True)
@@ -97,7 +102,8 @@ def make_base() -> str:
         tree = cache() / "base"
         shutil.rmtree(tree, ignore_errors=True)
         tree.mkdir(parents=True)
-        run("debootstrap", "--variant=minbase", f"--include={BASE_PACKAGES}", SUITE, tree)
+        run("debootstrap", "--variant=minbase", f"--include={BASE_PACKAGES}", SUITE, tree, "", SUITE_SCRIPT)
+        check_python(tree)
         for left in ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/doc", "usr/share/locale"):
             shutil.rmtree(tree / left, ignore_errors=True)
         partial = archive.with_suffix(".partial")
@@ -114,6 +120,16 @@ def make_base() -> str:
         buildah("bud", "--isolation", "chroot", "--tag", BASE_NAME, context)
         shutil.rmtree(context)
     return BASE_NAME
+
+
+def check_python(tree: Path) -> None:
+    """Raise CannotBuildError unless Debian's Python is of the release that the Dockerfile's own base has."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    (wanted,) = re.findall(r"^ARG BASE=\S+/python:(\d+\.\d+)\.", text, re.MULTILINE)
+    found = (tree / "usr/bin/python3").readlink().name
+    if found != f"python{wanted}":
+        msg = f"Debian {SUITE} has {found}, and the Dockerfile's base Python {wanted}: change one of them"
+        raise CannotBuildError(msg)
 
 
 def without_devices(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -150,24 +166,6 @@ def source_key(tree: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def make_wheelhouse(tree: Path, key: str) -> Path:
-    """Wheels for the images; made anew when a source changed."""
-    context = cache() / "context"
-    stamp = context / "key"
-    if not stamp.exists() or stamp.read_text() != key:
-        say("making wheels of uv.lock")
-        run(tree / "images" / "wheelhouse.sh", context / "wheelhouse", env=with_uv())
-        stamp.write_text(key)
-    return context
-
-
-def with_uv() -> dict[str, str]:
-    """An environment whose PATH has the uv that the Makefile uses."""
-    uv = find_uv()
-    assert uv is not None, "check_tools() comes first"
-    return {**os.environ, "PATH": f"{Path(uv).parent}{os.pathsep}{os.environ['PATH']}"}
-
-
 def build(
     tag: str = "dev", targets: Sequence[str] = TARGETS, *, tree: Path = ROOT, stale: bool = False
 ) -> dict[str, Path]:
@@ -185,21 +183,23 @@ def build(
     archives = {target: cache() / f"daybook-{target}-{tag}-{key}.tar" for target in targets}
     with locked(cache() / ".lock", "Another process builds images; waiting for it.", say):
         if not all(path.exists() for path in archives.values()):
-            build_archives(archives, tag, tree, key)
+            build_archives(archives, tag, tree)
     return archives
 
 
-def build_archives(archives: Mapping[str, Path], tag: str, tree: Path, key: str) -> None:
-    """Make the archive of each target. The base, the wheels and the storage are shared, so the caller holds the lock."""
+def build_archives(archives: Mapping[str, Path], tag: str, tree: Path) -> None:
+    """Make the archive of each target. The base and the storage are shared, so the caller holds the lock.
+
+    A build trusts whom this machine trusts, since it downloads from the package indexes that this machine reaches.
+    """
     base = make_base()
-    context = make_wheelhouse(tree, key)
+    trusted = os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().cafile or CERTIFICATES
     for target, archive in archives.items():
         say(f"building {image_name(target, tag)}")
         name = f"localhost/{image_name(target, tag)}"
-        given = {"BASE": base, "WHEELS": "given", "WHEELHOUSE": "wheelhouse"}
-        flags = [word for variable, value in given.items() for word in ("--build-arg", f"{variable}={value}")]
-        dockerfile = ("--file", tree / "Dockerfile", "--target", target)
-        buildah("bud", "--isolation", "chroot", "--layers", *flags, *dockerfile, "--tag", name, context)
+        flags = ("--isolation", "chroot", "--layers", "--volume", f"{trusted}:{CERTIFICATES}:ro")
+        what = ("--file", tree / "Dockerfile", "--target", target, "--build-arg", f"BASE={base}")
+        buildah("bud", *flags, *what, "--tag", name, tree)
         for old in cache().glob(f"daybook-{target}-{tag}-*.tar"):
             old.unlink()
         partial = archive.with_suffix(".partial")

@@ -24,11 +24,14 @@ from daybook.runtime.clock import unix_ms
 from daybook.runtime.ports import HeldPort
 from tests.kubernetes.images.build import TARGETS, build
 from tests.kubernetes.images.container import Image, end, stop
+from tools.compiled import MODULES
 
 TAG = "dev"
 SIZES_MB = {"bookie": 250, "broker": 250, "operator": 400, "spark": 1200, "zookeeper": 300}
 """What an archive may weigh, with its base; not compressed."""
 WAIT_S = 90.0
+COMPILED = {"bookie": ["daybook", "daybook_bookie"], "broker": ["daybook"], "spark": ["daybook"]}
+"""The packages that an image has of tools/compiled's."""
 UNWANTED = ("gcc", "cc", "make", "git", "curl", "wget", "javac")
 
 pytestmark = pytest.mark.timeout(1800)
@@ -94,6 +97,26 @@ def test_a_brokers_image_has_its_commands(archives: dict[str, Path]) -> None:
         assert image.run("daybook-broker", "version")[0] == 0
         status, output = image.run("daybook", "topic", "--help")
         assert status == 0, output
+
+
+@pytest.mark.parametrize("target", ["bookie", "broker", "spark"])
+def test_what_runs_for_each_frame_is_compiled(archives: dict[str, Path], target: str) -> None:
+    """In the packages that the image has: a broker has the client, not the bookie."""
+    wanted = {
+        file.removesuffix(".py").replace("/", ".")
+        for package in COMPILED[target]
+        for file in MODULES[package]
+    }
+    code = (
+        "import sys\nfrom importlib import import_module\n"
+        "for name in sys.argv[1:]:\n"
+        "    print(name, import_module(name).__file__.endswith('.so'))\n"
+    )
+    with Image(target, TAG) as image:
+        status, output = image.run("python3", "-c", code, *sorted(wanted))
+    assert status == 0, output
+    assert {line for line in output.splitlines() if not line.endswith(" True")} == set()
+    assert len(output.splitlines()) == len(wanted)
 
 
 def test_an_operators_image_has_its_command(archives: dict[str, Path]) -> None:

@@ -51,15 +51,15 @@ def test_an_image_is_its_base_and_what_is_copied(target: str) -> None:
 
 def test_nothing_depends_on_what_is_latest_today() -> None:
     arguments = dict(re.findall(r"^ARG (\w+)=(\S+)$", TEXT, re.MULTILINE))
-    assert re.fullmatch(r"docker\.io/library/python:3\.11\.\d+-slim-bookworm", arguments["BASE"])
+    assert re.fullmatch(r"docker\.io/library/python:3\.14\.\d+-slim-trixie", arguments["BASE"])
     bases = {base for base, _ in stages().values()}
-    known = {"${BASE}", "scratch", "wheels-${WHEELS}", *stages()}
+    known = {"${BASE}", *stages()}
     assert bases <= known
     assert "latest" not in TEXT.lower()
     (uv,) = re.findall(r"pip install \S+ \S+ (\S+)", TEXT)
     assert re.fullmatch(r"uv==\d+\.\d+\.\d+", uv)
     assert f"UV_PACKAGE := {uv}\n" in (ROOT / "Makefile").read_text(encoding="utf-8"), "one uv everywhere"
-    script = (ROOT / "images" / "wheelhouse.sh").read_text(encoding="utf-8")
+    script = (ROOT / "images" / "dependencies.sh").read_text(encoding="utf-8")
     assert re.search(r"--with pip==\d+\.\d+", script)
 
 
@@ -77,7 +77,17 @@ def test_the_build_context_is_what_the_images_need() -> None:
         "operator",
         "spark-jobs",
         "images",
+        "tools/compiled",
     }
+
+
+def test_a_change_of_the_sources_repeats_no_download() -> None:
+    """A layer is built again once something before it has changed."""
+    _, instructions = stages()["dependencies"]
+    copied = [source for line in instructions if line.startswith("COPY ") for source in line.split()[1:-1]]
+    members = {f"{path.parent.name}/pyproject.toml" for path in ROOT.glob("*/pyproject.toml")}
+    assert set(copied) == {"uv.lock", "pyproject.toml", "images/dependencies.sh"} | members
+    assert stages()["wheels"][0] == "dependencies"
 
 
 def test_spark_finds_its_entry_point_and_the_java_that_is_copied() -> None:
@@ -90,13 +100,13 @@ def test_spark_finds_its_entry_point_and_the_java_that_is_copied() -> None:
     (home,) = [line.partition("=")[2] for line in instructions if line.startswith("ENV JAVA_HOME=")]
     _, installing = stages()["spark-install"]
     assert installing[-1].endswith(f"-m daybook_spark.java {home} {java}/bin/java")
-    script = (ROOT / "images" / "wheelhouse.sh").read_text(encoding="utf-8")
+    script = (ROOT / "images" / "dependencies.sh").read_text(encoding="utf-8")
     assert 'mkdir "$directory/spark"' in script
     assert " /wheelhouse/spark/* " in installing[-1]
 
 
 def test_the_entry_point_that_is_started_is_the_one_that_is_copied() -> None:
-    script = (ROOT / "images" / "wheelhouse.sh").read_text(encoding="utf-8")
+    script = (ROOT / "images" / "wheels.sh").read_text(encoding="utf-8")
     path, library = re.findall(r"^cp (\S+\.py) ", script, re.MULTILINE)
     assert (ROOT / path).exists()
     module = str(Path(library).with_suffix("")).replace("/", ".")

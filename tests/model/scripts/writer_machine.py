@@ -72,7 +72,8 @@ class WriterMachine:
 
     def do_create(self, quorum: str, *words: str) -> list[str]:
         pairs = (word.split("=") for word in words if "=" in word)
-        options: dict[str, Any] = {name: int(value) for name, value in pairs}
+        defaults = WriterPolicy()
+        options: dict[str, Any] = {name: type(getattr(defaults, name))(int(value)) for name, value in pairs}
         names = [word for word in words if "=" not in word and word not in ("explicit", "deferred")]
         at = names.index("spare") if "spare" in names else len(names)
         e, qw, qa = map(int, quorum.split("/"))

@@ -60,6 +60,7 @@ async def test_an_attachment_is_asked_for_again_while_too_many_wait(monkeypatch:
         assert pauses[2] > pauses[0] > 0, "each pause is longer"
 
 
+@pytest.mark.pure
 async def test_a_bookie_where_too_many_wait_for_long_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 

@@ -240,7 +240,11 @@ def test_back_pressure_bounds_what_waits_for_the_journal(start_bookie: StartBook
 
 
 @pytest.mark.parametrize(
-    "where", ["daybook_bookie.service.append._damaged", "daybook.core.bookie.machine.BookieMachine._judge"]
+    "where",
+    [
+        "daybook_bookie.service.append._damaged",
+        pytest.param("daybook.core.bookie.machine.BookieMachine._judge", marks=pytest.mark.pure),
+    ],
 )
 def test_an_error_on_the_way_to_the_journal_gives_back_what_the_message_took(
     bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch, where: str
@@ -258,6 +262,7 @@ def test_an_error_on_the_way_to_the_journal_gives_back_what_the_message_took(
     assert eventually(lambda: bookie.bookie.budget.taken_bytes == 0)
 
 
+@pytest.mark.pure
 def test_what_was_cached_when_an_error_came_is_journalled(
     bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,6 +122,7 @@ def test_length_counts_payload_bytes_up_to_the_lac() -> None:
     assert world.all_sent[-1].header.length_at_lac == 3
 
 
+@pytest.mark.pure
 def test_a_ledger_runs_out_of_ids_before_frames_do(monkeypatch: pytest.MonkeyPatch) -> None:
     world = WriterWorld()
     monkeypatch.setattr("daybook.core.writer.queue.ENTRY_ID_MAX", 1)
