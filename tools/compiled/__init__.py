@@ -45,11 +45,33 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "daybook/client/ledger.py",
         "daybook/client/pending.py",
         "daybook/client/transport/frame_sender.py",
+        # a topic's entries, and what Pulsar's clients send and get for each
+        "daybook/core/topics/extent.py",
+        "daybook/core/topics/managed_ledger.py",
+        "daybook/core/topics/open_ledger.py",
+        "daybook/core/topics/pending.py",
+        "daybook/wire/message_buffer.py",
+        "daybook/wire/pulsar/by_hand.py",
+        "daybook/wire/pulsar/frames.py",
+        "daybook/wire/pulsar/message_count.py",
     ),
     "daybook_bookie": (
         "daybook_bookie/journal/format.py",
         "daybook_bookie/store/generation.py",
         "daybook_bookie/store/write_cache.py",
     ),
+    "daybook_broker": (
+        "daybook_broker/topics/appends.py",
+        "daybook_broker/topics/managed_ledger.py",
+        "daybook_broker/topics/producer.py",
+        "daybook_broker/topics/publishing.py",
+        "daybook_broker/topics/tail_cache.py",
+        "daybook_broker/topics/turn.py",
+    ),
 }
 """By distribution, as a wheel names it: the modules' files."""
+
+
+def names(files: tuple[str, ...]) -> list[str]:
+    """As they are imported."""
+    return [file.removesuffix(".py").replace("/", ".") for file in files]

@@ -3,13 +3,13 @@
 import sys
 from importlib import import_module
 
-from tools.compiled import MODULES
+from tools.compiled import MODULES, names
 
 
 def pure_modules() -> list[str]:
     """The modules of the list that are imported from their sources."""
-    names = [file.removesuffix(".py").replace("/", ".") for files in MODULES.values() for file in files]
-    return [name for name in names if not str(import_module(name).__file__).endswith(".so")]
+    modules = [name for files in MODULES.values() for name in names(files)]
+    return [name for name in modules if not str(import_module(name).__file__).endswith(".so")]
 
 
 def main() -> int:

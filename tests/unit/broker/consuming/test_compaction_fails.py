@@ -19,7 +19,15 @@ async def failing(*_: Any, **__: Any) -> Any:
     raise DaybookError(msg)
 
 
-@pytest.mark.parametrize("step", ["create_ledger", "append_many", "close", "name_compaction"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        "create_ledger",
+        pytest.param("append_many", marks=pytest.mark.pure),
+        pytest.param("close", marks=pytest.mark.pure),
+        "name_compaction",
+    ],
+)
 def test_rule_52_a_compaction_that_fails_at_any_step_names_nothing_and_the_next_one_does_all_of_it(
     served: ServedBroker, client: pulsar.Client, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
