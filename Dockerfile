@@ -20,7 +20,7 @@ ENV HOME=/tmp PATH=/opt/daybook/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFF
 FROM base AS tools
 RUN headers=$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))') \
  && if [ -e "$headers/Python.h" ]; then package=; else package=python3-dev; fi \
- && apt-get update -qq && apt-get install -qq --yes --no-install-recommends gcc libc6-dev $package > /dev/null \
+ && export DEBIAN_FRONTEND=noninteractive && apt-get update -qq && apt-get install -qq --yes --no-install-recommends gcc libc6-dev $package > /dev/null \
  && python3 -m venv /opt/uv && /opt/uv/bin/pip install --quiet --no-cache-dir uv==0.13.9
 ENV PATH=/opt/uv/bin:$PATH UV_NO_CACHE=1 SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
 

@@ -104,7 +104,9 @@ def make_base() -> str:
         tree.mkdir(parents=True)
         run("debootstrap", "--variant=minbase", f"--include={BASE_PACKAGES}", SUITE, tree, "", SUITE_SCRIPT)
         check_python(tree)
-        for left in ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/doc", "usr/share/locale"):
+        # a mirror may be weeks behind, and says so of a release that is not out yet
+        (tree / "etc/apt/apt.conf.d/any-age").write_text('Acquire::Check-Valid-Until "false";\n')
+        for left in ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale"):
             shutil.rmtree(tree / left, ignore_errors=True)
         partial = archive.with_suffix(".partial")
         with tarfile.open(partial, "w") as tar:
