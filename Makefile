@@ -10,7 +10,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BENCH := $(if $(COMPILED),.venv-compiled,.venv-bench)
 BENCH_PYTHON = $(if $(COMPILED),PYTHONSAFEPATH=1 )$(BENCH)/bin/python
-COMPILED_TESTS := tests/unit/core tests/unit/bookie tests/unit/client tests/model/scripts tests/process/integration/test_idle_lac.py tests/process/integration/test_writer_killed.py
+COMPILED_TESTS := tests/unit/core tests/unit/bookie tests/unit/client tests/unit/wire tests/unit/broker tests/model/scripts tests/process/integration/test_idle_lac.py tests/process/integration/test_writer_killed.py
 OF_THE_CORE := tests/unit/core tests/model/scripts
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/daybook/uv
 UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo '$(CACHE)/bin/uv')
@@ -20,7 +20,7 @@ SYNC = '$(UV)' sync --frozen --inexact --quiet --extra local
 # $(call needs,COMMAND,TEXT): stop unless COMMAND is there.
 needs = @command -v $(1) >/dev/null 2>&1 || { echo "make $@ needs $(2), and found no '$(1)' on the PATH." >&2; exit 2; }
 
-.PHONY: help demo test check bench bench-peer bench-broker bench-spark growth sim chaos chaos-topics power-cuts witness slo coverage mutants fuzz bit-flips explore reliability rules diagrams format proto crds images e2e sync uv bench-environment compiled test-compiled bench-steps
+.PHONY: help demo test check bench bench-peer bench-broker bench-spark growth sim chaos chaos-topics power-cuts witness slo coverage mutants fuzz bit-flips explore reliability rules diagrams format proto crds images check-images e2e sync uv bench-environment compiled test-compiled bench-steps
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -115,6 +115,11 @@ images: sync ## build the images on this machine alone, from a base of Debian's 
 	$(call needs,buildah,buildah: apt-get install buildah)
 	$(call needs,debootstrap,debootstrap: apt-get install debootstrap)
 	@$(BIN)/python -m tests.kubernetes.images $(if $(TAG),--tag '$(TAG)')
+
+check-images: sync ## build the images, and run them as user 65532 on a read-only root (root; needs buildah and debootstrap)
+	$(call needs,buildah,buildah: apt-get install buildah)
+	$(call needs,debootstrap,debootstrap: apt-get install debootstrap)
+	@$(BIN)/python -m pytest tests/kubernetes/images/check_built_images.py
 
 e2e: sync ## install the chart on a real cluster of three nodes, harm it, and lose nothing (root; minutes): STEPS=a,b,…
 	$(call needs,buildah,buildah: apt-get install buildah)

@@ -40,6 +40,7 @@ SUITE: Final = "forky"
 SUITE_SCRIPT: Final = "sid"
 """How that is unpacked, for a debootstrap that is older than the release."""
 BASE_NAME: Final = f"localhost/daybook-base:{SUITE}"
+DEPENDENCIES_NAME: Final = "localhost/daybook-dependencies:latest"
 BASE_PACKAGES: Final = "python3,python3-venv,ca-certificates"
 CERTIFICATES: Final = "/etc/ssl/certs/ca-certificates.crt"
 TOOLS: Final = ("buildah", "debootstrap")
@@ -194,20 +195,26 @@ def build_archives(archives: Mapping[str, Path], tag: str, tree: Path) -> None:
 
     A build trusts whom this machine trusts, since it downloads from the package indexes that this machine reaches.
     """
-    base = make_base()
-    trusted = os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().cafile or CERTIFICATES
+    flags = ("--isolation", "chroot", "--layers", "--volume", f"{trusted_certificates()}:{CERTIFICATES}:ro")
+    what = ("--build-arg", f"BASE={make_base()}", "--file", tree / "Dockerfile")
+    say("downloading what the images are made of (minutes, whenever uv.lock changed)")
+    buildah("bud", *flags, *what, "--target", "dependencies", "--tag", DEPENDENCIES_NAME, tree)
     for target, archive in archives.items():
         say(f"building {image_name(target, tag)}")
         name = f"localhost/{image_name(target, tag)}"
-        flags = ("--isolation", "chroot", "--layers", "--volume", f"{trusted}:{CERTIFICATES}:ro")
-        what = ("--file", tree / "Dockerfile", "--target", target, "--build-arg", f"BASE={base}")
-        buildah("bud", *flags, *what, "--tag", name, tree)
+        buildah("bud", *flags, *what, "--target", target, "--tag", name, tree)
         for old in cache().glob(f"daybook-{target}-{tag}-*.tar"):
             old.unlink()
         partial = archive.with_suffix(".partial")
         partial.unlink(missing_ok=True)
         buildah("push", name, f"docker-archive:{partial}:{image_name(target, tag)}")
         partial.rename(archive)
+    buildah("rmi", "--prune", "--force")  # what no name leads to, or each build would leave gigabytes
+
+
+def trusted_certificates() -> str:
+    """The file of those whom this machine trusts."""
+    return os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().cafile or CERTIFICATES
 
 
 def say(text: str) -> None:

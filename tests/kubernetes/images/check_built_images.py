@@ -1,6 +1,6 @@
-"""The built images: what is in them, and that they work as user 65532 on a read-only root. Part of `make e2e`.
+"""The built images: what is in them, and that they work as user 65532 on a read-only root.
 
-The name keeps it out of `make test`: `pytest tests/kubernetes/images/check_built_images.py` runs it.
+The name keeps it out of `make test`: `make check-images` runs it.
 """
 
 import asyncio
