@@ -36,7 +36,7 @@ async def write(
 ) -> dict[str, Any]:
     """Write `count` entries round-robin over `ledgers`; latencies in ms, seconds until the last acknowledgement."""
 
-    run = run_many if api == "append_many" else run_each
+    run = RUNS[api]
     (first,) = await create_each(client, 1, quorums)
     async with first as warm:
         await run([warm], size, max(1000, count // 10), window, rate)
@@ -63,21 +63,47 @@ async def write(
 async def run_each(
     handles: Sequence[daybook.Ledger], size: int, count: int, window: int, rate: int
 ) -> list[float]:
-    """One future for each entry; returns the latency of each in seconds, from when it was due where there is a rate."""
+    """One future for each entry; returns the latency of each in seconds."""
+    assert not rate
     data = random.Random(1).randbytes(size)
     room = asyncio.Semaphore(window)
     latencies: list[float] = []
 
-    begin = time.perf_counter()
     for i in range(count):
-        if rate:
-            await until(begin + i / rate)
         await room.acquire()
-        counted_from = begin + i / rate if rate else time.perf_counter()
+        sent = time.perf_counter()
         future = await handles[i % len(handles)].submit((data,))
-        future.add_done_callback(partial(_done, latencies, room, counted_from))
+        future.add_done_callback(partial(_done, latencies, room, sent))
     for _ in range(window):
         await room.acquire()
+    return latencies
+
+
+async def run_soon(
+    handles: Sequence[daybook.Ledger], size: int, count: int, window: int, rate: int
+) -> list[float]:
+    """One call for each entry at a rate, as Apache BookKeeper's asyncAddEntry; returns the latency of each in seconds, from when it was due."""
+    data = random.Random(1).randbytes(size)
+    room = asyncio.Semaphore(window)
+    latencies: list[float] = []
+    errors: list[daybook.DaybookError] = []
+
+    def done(due: float, _: int, error: daybook.DaybookError | None) -> None:
+        latencies.append(time.perf_counter() - due)
+        if error is not None:
+            errors.append(error)
+        room.release()
+
+    begin = time.perf_counter()
+    for i in range(count):
+        due = begin + i / rate
+        await until(due)
+        await room.acquire()
+        handles[i % len(handles)].append_soon(data, partial(done, due))
+    for _ in range(window):
+        await room.acquire()
+    if errors:
+        raise errors[0]
     return latencies
 
 
@@ -109,6 +135,9 @@ def _done(
     future.result()
     latencies.append(time.perf_counter() - counted_from)
     room.release()
+
+
+RUNS: Final = {"append_many": run_many, "append": run_each, "append_soon": run_soon}
 
 
 async def until(instant: float) -> None:

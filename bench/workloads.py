@@ -32,8 +32,8 @@ class Quorums:
 class Workload:
     """One row of writes, and the catch-up read of what it wrote if `read`.
 
-    `api`: "append" (a future for each entry) or "append_many" (one for BATCH_ENTRIES); the peer has only the first and
-    runs each workload once. Of kind "create", "recover" and "idle" it is one of bench/many.py, with `count` entries in each of
+    `api`: "append" (a future for each entry), "append_many" (one for BATCH_ENTRIES) or "append_soon" (a callback for each); the peer
+    has only the last and runs each workload once. Of kind "create", "recover" and "idle" it is one of bench/many.py, with `count` entries in each of
     its `ledgers`. `window` is how many entries may be under way, `rate_per_s` 0 means as fast as they go; at a rate, latency
     counts from when an entry was due, and a row that reaches less than 99 % of its rate failed. With `beside_sim` the
     simulator's processes run beside it.
@@ -66,7 +66,7 @@ def workloads(scale: float) -> list[Workload]:
     def at_a_rate(name: str, rate_per_s: int, ledgers: int = 1) -> Workload:
         count = paced(rate_per_s, PACED_S, scale)
         return Workload(
-            name, 1024, count, api="append", rate_per_s=rate_per_s, ledgers=ledgers, kind="latency"
+            name, 1024, count, api="append_soon", rate_per_s=rate_per_s, ledgers=ledgers, kind="latency"
         )
 
     return [
