@@ -40,7 +40,11 @@ SUITE: Final = "forky"
 SUITE_SCRIPT: Final = "sid"
 """How that is unpacked, for a debootstrap that is older than the release."""
 BASE_NAME: Final = f"localhost/daybook-base:{SUITE}"
-DEPENDENCIES_NAME: Final = "localhost/daybook-dependencies:latest"
+KEPT_STAGES: Final = {
+    "dependencies": "downloading what the images are made of (minutes, whenever uv.lock changed)",
+    "wheels": "making and compiling Daybook's wheels (minutes, whenever a source changed)",
+}
+"""They have names, so that the next build has them, and what to say of each."""
 BASE_PACKAGES: Final = "python3,python3-venv,ca-certificates"
 CERTIFICATES: Final = "/etc/ssl/certs/ca-certificates.crt"
 TOOLS: Final = ("buildah", "debootstrap")
@@ -197,8 +201,9 @@ def build_archives(archives: Mapping[str, Path], tag: str, tree: Path) -> None:
     """
     flags = ("--isolation", "chroot", "--layers", "--volume", f"{trusted_certificates()}:{CERTIFICATES}:ro")
     what = ("--build-arg", f"BASE={make_base()}", "--file", tree / "Dockerfile")
-    say("downloading what the images are made of (minutes, whenever uv.lock changed)")
-    buildah("bud", *flags, *what, "--target", "dependencies", "--tag", DEPENDENCIES_NAME, tree)
+    for stage, text in KEPT_STAGES.items():
+        say(text)
+        buildah("bud", *flags, *what, "--target", stage, "--tag", f"localhost/daybook-{stage}", tree)
     for target, archive in archives.items():
         say(f"building {image_name(target, tag)}")
         name = f"localhost/{image_name(target, tag)}"
