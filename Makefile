@@ -11,6 +11,8 @@ BIN := .venv/bin
 BENCH := $(if $(COMPILED),.venv-compiled,.venv-bench)
 BENCH_PYTHON = $(if $(COMPILED),PYTHONSAFEPATH=1 )$(BENCH)/bin/python
 COMPILED_TESTS := tests/unit/core tests/unit/bookie tests/unit/client tests/unit/wire tests/unit/broker tests/model/scripts tests/process/integration/test_idle_lac.py tests/process/integration/test_writer_killed.py
+# mypyc's coroutines throw by a signature that Python deprecates since 3.12, and a warning is an error in tests
+COMPILED_WARNINGS := -W 'ignore:the (type, exc, tb) signature of throw() is deprecated:DeprecationWarning'
 OF_THE_CORE := tests/unit/core tests/model/scripts
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/daybook/uv
 UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo '$(CACHE)/bin/uv')
@@ -137,7 +139,7 @@ compiled: sync ## make .venv-compiled, where the modules of tools/compiled are c
 # behind the installed packages: the tree's own daybook would be found first
 test-compiled: compiled ## the tests of what is compiled, some seeds, and processes, over the compiled modules
 	@export PYTHONSAFEPATH=1; .venv-compiled/bin/python -m tools.compiled.check \
-	  && .venv-compiled/bin/python -m pytest -n 2 --dist worksteal --import-mode=importlib -m 'not pure' $(or $(PYTEST),$(COMPILED_TESTS)) \
+	  && .venv-compiled/bin/python -m pytest -n 2 --dist worksteal --import-mode=importlib $(COMPILED_WARNINGS) -m 'not pure' $(or $(PYTEST),$(COMPILED_TESTS)) \
 	  && .venv-compiled/bin/python -m tests.model.sim --seeds $(or $(SEEDS),0..199)
 
 bench-steps: bench-environment compiled ## what an entry of its own frame costs a client and a bookie without sockets, pure and compiled in turn
