@@ -19,12 +19,12 @@ from daybook_bookie.store.storage import Storage
 from prometheus_client import CollectorRegistry
 
 from bench.steps import LEDGERS, PAYLOAD
-from bench.steps.instant import BOOKIES, QUORUM
+from bench.steps.instant import metadata_of
 from daybook.core.bookie.ledger import AttachVerdict, Purpose
 from daybook.core.errors import Code
 from daybook.core.format.block import merge_small
 from daybook.core.format.frame import FRAME_BYTES_TARGET, encode_entry, ledger_seed
-from daybook.core.ledger.metadata import Fragment, LedgerMetadata, hash_password
+from daybook.core.ledger.metadata import hash_password
 
 KEY: Final = hash_password(b"secret", b"salt")
 
@@ -58,9 +58,8 @@ def _messages(entries: range, frames: int) -> Iterator[bytes]:
 
 
 def _attach(table: LedgerTable, stream: AppendStream) -> None:
-    fragments = (Fragment(0, 0, BOOKIES),)
     for number in range(LEDGERS):
-        metadata = LedgerMetadata(number, QUORUM, fragments, writer_token="t", password_hash=KEY)
+        metadata = metadata_of(number, KEY)
         held = table.machine.ledgers.obtain(number)
         verdict = table.machine.attach_with_metadata(held, stream.stream_id, KEY, Purpose.WRITE, metadata)
         assert verdict is AttachVerdict.OK, verdict

@@ -1,7 +1,7 @@
 """A broker: from the bytes of a SEND to those of its receipt. Its connections, subscriptions and upkeep are left out."""
 
 import asyncio
-import time
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from daybook_broker.metrics import BrokerMetrics
@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from bench.steps import PAYLOAD
 from bench.steps.instant import InstantCluster
+from bench.steps.turns import us_for_each
 from daybook.client.client import Client
 from daybook.client.ledger import Ledger
 from daybook.core.errors import DaybookError
@@ -24,7 +25,6 @@ from daybook.core.topics.name import TopicName
 from daybook.core.writer.policy import WriterPolicy
 from daybook.metadata.policies import PolicyManager
 from daybook.metadata.topics import TopicManager
-from daybook.runtime.garbage import collect_rarely
 from daybook.wire.pulsar.by_hand import parse_send
 from daybook.wire.pulsar.entries import encode_entry
 from daybook.wire.pulsar.frames import encode_frame, split_frame
@@ -74,7 +74,7 @@ async def broker_us(entries: int) -> float:
         producers = [await _producer(services, number, peer) for number in range(TOPICS)]
         frames = [_send_frame(number) for number in range(TOPICS)]
 
-        async def publish(numbers: range) -> None:
+        async def publish(numbers: Sequence[int]) -> None:
             peer.expected = len(numbers)
             peer.answered.clear()
             for number in numbers:
@@ -85,18 +85,10 @@ async def broker_us(entries: int) -> float:
             await peer.answered.wait()
 
         await publish(range(TOPICS))  # creates the ledgers
-        collect_rarely()
-        parts = [range(at, at + TURN_ENTRIES) for at in range(0, TOPICS - TURN_ENTRIES, TURN_ENTRIES)]
-        published = 0
-        began = time.process_time()
-        while published < entries:
-            for part in parts:
-                await publish(part)
-                published += len(part)
-        spent = time.process_time() - began
+        found_us = await us_for_each(range(TOPICS), TURN_ENTRIES, entries, publish)
         for producer in producers:
             await producer.topic.stop(DaybookError("the bench is over"))
-        return spent / published * 1e6
+        return found_us
 
 
 def _services(cluster: _Cluster) -> TopicServices:

@@ -63,6 +63,12 @@ class _InstantBookies(ChannelPool):
         yield _InstantLink(bookie, owner)
 
 
+def metadata_of(ledger_id: LedgerId, password_hash: str) -> LedgerMetadata:
+    """An open ledger of all bookies, from its first entry on."""
+    fragments = (Fragment(0, 0, BOOKIES),)
+    return LedgerMetadata(ledger_id, QUORUM, fragments, writer_token="t", password_hash=password_hash)
+
+
 class InstantCluster:
     """A cluster in memory, and a client's handles on ledgers there."""
 
@@ -102,10 +108,8 @@ class InstantCluster:
     def open_ledger(self, policy: WriterPolicy | None = None) -> Ledger:
         """A new ledger's handle."""
         ledger_id: LedgerId = len(self._handles)
-        fragments = (Fragment(0, 0, BOOKIES),)
-        metadata = LedgerMetadata(ledger_id, QUORUM, fragments, writer_token="t", password_hash="h")
         writer = LedgerWriter(
-            metadata,
+            metadata_of(ledger_id, "h"),
             0,
             placement=make_policy(),
             rng=random.Random(ledger_id),
