@@ -6,16 +6,13 @@ set -eu
 directory=${1:?usage: images/wheels.sh DIRECTORY}
 directory=$(cd "$directory" && pwd)
 cd "$(dirname "$0")/.."
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 UV_PYTHON=$(command -v python3)
 export UV_PYTHON
 
 for package in daybook daybook-bookie daybook-broker daybook-operator daybook-spark; do
   uv build --quiet --wheel --package "$package" --out-dir "$directory"
 done
-uv export --quiet --frozen --only-group compiled > "$work/compiler.txt"
-uv run --quiet --no-project --with-requirements "$work/compiler.txt" python -m tools.compiled "$directory"
+uv run --quiet --frozen --only-group compiled python -m tools.compiled "$directory"
 
 cp daybook/runtime/zookeeper_server.py "$directory/zookeeper/"
 mkdir -p "$directory/zookeeper/daybook/runtime"  # the server's script finds it beside itself, under its name

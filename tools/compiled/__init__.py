@@ -5,10 +5,10 @@ interpreter is most of what they cost (docs/performance.md). So the modules that
 wheels, and nowhere else: from a source tree or a package index everything is plain Python, and so are all tests but those of
 `make test-compiled` (docs/adr/0012-compiled-modules.md).
 
-A module belongs in the list if it runs for each frame, waits for nothing or seldom, and passes its tests and the simulator's seeds as it is. One with an
-`async with` stays out: cancelled there, a compiled coroutine gave asyncio an invalid exception. The list stays short: each module
-costs seconds of every build of the images. Modules that call each other are compiled together, since a call between compiled modules
-costs a fraction of one that passes Python's own protocol.
+A module belongs in the list if it runs for each frame, waits for nothing or seldom, and passes its tests and the simulator's seeds as
+it is. One that waits while it handles an exception stays out (suspensions.py). The list stays short: each module costs seconds of every
+build of the images. Modules that call each other are compiled together, since a call between compiled modules costs a fraction of one
+that passes Python's own protocol.
 """
 
 from typing import Final

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.compiled import MODULES, names
+from tools.compiled.suspensions import suspensions_in_handlers
 
 CONFIGURATION: Final = """
 [mypy]
@@ -64,6 +65,7 @@ def compile_wheels(directory: Path, modules: Mapping[str, tuple[str, ...]]) -> l
         for wheel in pure.values():
             with zipfile.ZipFile(wheel) as archive:
                 archive.extractall(tree)
+        _refuse_suspensions(tree, modules)
         _build(tree, modules)
         compiled = [
             _repack(pure[name], _libraries(tree / "built", name, files)) for name, files in modules.items()
@@ -71,6 +73,18 @@ def compile_wheels(directory: Path, modules: Mapping[str, tuple[str, ...]]) -> l
     for wheel in pure.values():
         wheel.unlink()
     return compiled
+
+
+def _refuse_suspensions(tree: Path, modules: Mapping[str, tuple[str, ...]]) -> None:
+    for files in modules.values():
+        for file in files:
+            lines = suspensions_in_handlers((tree / file).read_text(encoding="utf-8"))
+            if lines:
+                msg = (
+                    f"{file} waits while it handles an exception, in lines {lines}: compiled, it would exchange"
+                    " its exception for another task's; take it off the list of tools/compiled"
+                )
+                raise CannotCompileError(msg)
 
 
 def _pure_wheel(directory: Path, name: str) -> Path:

@@ -1,0 +1,40 @@
+"""What is compiled suspends nowhere where mypyc would exchange the exceptions of two coroutines."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tools.compiled import MODULES, names
+from tools.compiled.suspensions import suspensions_in_handlers
+
+COMPILED = sorted(name for files in MODULES.values() for name in names(files))
+
+
+@pytest.mark.parametrize("module", COMPILED)
+def test_a_compiled_module_suspends_nowhere_while_it_handles_an_exception(module: str) -> None:
+    spec = importlib.util.find_spec(module)
+    assert spec is not None, f"tools/compiled names {module}, which is no module any more"
+    assert spec.origin is not None
+    # a compiled module's source is beside its library
+    source = Path(spec.origin).with_name(f"{module.rpartition('.')[2]}.py")
+    lines = suspensions_in_handlers(source.read_text(encoding="utf-8"))
+    assert not lines, f"waits while it handles an exception, in lines {lines}: take it off the list"
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("async def f():\n try:\n  await g()\n except E:\n  h()\n finally:\n  i()\n", []),
+        ("async def f():\n try:\n  g()\n except E:\n  await h()\n", [5]),
+        ("async def f():\n try:\n  g()\n finally:\n  if h:\n   await i()\n", [6]),
+        ("async def f():\n try:\n  g()\n except* E:\n  await h()\n", [5]),
+        ("async def f():\n async with g():\n  h()\n", [2]),
+        ("async def f():\n try:\n  g()\n finally:\n  async for h in i():\n   pass\n", [5]),
+        ("def f():\n try:\n  g()\n finally:\n  yield\n", [5]),
+        ("def f():\n try:\n  g()\n finally:\n  async def h():\n   await i()\n", []),
+        ("async def f():\n with g():\n  await h()\n", []),
+    ],
+)
+def test_a_suspension_is_found_in_a_handler_alone(source: str, lines: list[int]) -> None:
+    assert suspensions_in_handlers(source) == lines
