@@ -191,7 +191,7 @@ class BatchColumns:
 
     def _event_time(self, kind: pa.DataType) -> pa.Array:
         _, times_ms = self._singles.numbers(EVENT_TIME)
-        if times_ms.max() > TIME_MS_MAX:
+        if np.max(times_ms) > TIME_MS_MAX:
             raise UnusualError
         return pa.array(times_ms.astype(np.int64) * 1000, pa.int64(), mask=times_ms == 0).cast(kind)
 
@@ -230,7 +230,7 @@ class BatchColumns:
 
     def _check_names_differ(self, keys: pa.Array, counts: Ints) -> None:
         """Of two properties with one name the later counts, which is left to others."""
-        if counts.max(initial=0) > 1:
+        if np.max(counts, initial=0) > 1:
             encoded = keys.dictionary_encode()
             codes = encoded.indices.to_numpy().astype(np.int64)
             messages = np.repeat(np.arange(len(counts)), counts)

@@ -151,7 +151,7 @@ def _varints(data: npt.NDArray[np.uint8], at: Ints) -> tuple[npt.NDArray[np.uint
     more = np.flatnonzero(found & _MORE)
     while len(more):
         shift += _BITS
-        if shift > _SHIFT_MAX or at[more].max() >= len(data):
+        if shift > _SHIFT_MAX or np.max(at[more]) >= len(data):
             raise UnusualError
         found = data[at[more]]
         values[more] |= (found & (_MORE - 1)).astype(np.uint64) << np.uint64(shift)
