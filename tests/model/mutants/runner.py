@@ -183,10 +183,9 @@ def _run_child(run: _Run, target: Path) -> None:
     os.dup2(output, 2)
     sys.stdin.close()
     options = ["-q", "--no-header", "--tb=line", f"--timeout={TEST_SECONDS_MAX}"]
-    options += [
-        "-W",
-        "ignore::pytest.PytestAssertRewriteWarning",
-    ]  # the parent imported pytest's plugins already
+    # the parent imported pytest's plugins already, and hypothesis finds no reference to its random numbers among what is frozen
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    options += ["-W", "ignore:It looks like `register_random`:hypothesis.errors.HypothesisWarning"]
     options += ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:pytest_cov"]
     code = pytest.main(
         [*options, "--mutant", run.mutant, "--mutant-report", str(target), *run.nodeids], plugins=[plugin]

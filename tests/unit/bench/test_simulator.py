@@ -34,6 +34,7 @@ def test_it_simulates_beside_the_block_and_is_gone_after_it(
 @pytest.mark.integration
 def test_a_workload_beside_a_simulator_that_ended_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.simulator.SEEDS", "0..0")
+    monkeypatch.setattr("bench.simulator.BUSY_S", 1e6)  # one seed does not take so long
     with pytest.raises(WorkloadError, match="ended with exit code"), simulator():
         pass
 

@@ -8,7 +8,6 @@ was told.
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any
 
 from daybook_operator.plan.decision import Decision
@@ -62,16 +61,17 @@ class TopicSim:
         self.partitions: int | None = None
         self.has_zookeeper = True
         self.has_broker = True
-        self._uids = count(1)
+        self._uids = 0
         self._seen: dict[str, ObservedTopic] = {}
 
     # --------------------------------------------------------------------------------------------- what people do
 
     def create(self, name: str, *, adopts: bool, **spec: Any) -> None:
         annotations = {"daybook.dev/adopt": "true"} if adopts else {}
+        self._uids += 1
         meta = {
             "name": name,
-            "uid": f"uid-{next(self._uids)}",
+            "uid": f"uid-{self._uids}",
             "finalizers": [],
             "annotations": annotations,
         }
