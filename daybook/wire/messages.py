@@ -30,8 +30,11 @@ _READ: Final = struct.Struct("<4sIIIqqq")
 _RANGE: Final = struct.Struct("<qq")
 _FLAG_LIMBO: Final = 1
 
-READ_MESSAGE_BYTES_TARGET: Final = 256 * 1024
-"""The approximate size of the messages of a read answer; a single larger frame is not cut."""
+READ_MESSAGE_BYTES_TARGET: Final = 1024 * 1024
+"""The approximate size of the messages of a read answer; a single larger frame is not cut.
+
+A message costs both ends the same whatever its size, and a bookie holds one for each client that is slow to take it.
+"""
 
 
 def is_frames(message: bytes | bytearray) -> bool:

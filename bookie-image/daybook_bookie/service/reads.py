@@ -9,7 +9,7 @@ from daybook.core.bookie.open_ledgers import OpenLedgers
 from daybook.core.bookie.range_scan import NOTHING_HELD, Held, RangeScan
 from daybook.core.errors import Code, FrameError
 from daybook.core.format.block import Block, decode_block, is_dense_block
-from daybook.core.format.frame import Buffer
+from daybook.core.format.frame import FRAME_BYTES_TARGET, Buffer
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb
@@ -76,7 +76,7 @@ class Reads:
             request.ledger_id,
             request.first_entry,
             request.last_entry,
-            store_bytes=READ_MESSAGE_BYTES_TARGET,
+            store_bytes=FRAME_BYTES_TARGET,
         )
         room = max(1, min(request.bytes_max, BYTES_MAX))
         while True:
@@ -101,7 +101,9 @@ class Reads:
             )
             self._metrics.read_bytes.inc(size_bytes)
             self._metrics.read_damaged.inc(sum(last - first + 1 for first, last in damaged))
-            yield encode_read(header, frames)
+            message = encode_read(header, frames)
+            frames.clear()  # while a slow client takes the message, it is held once
+            yield message
             if scan.done or room <= 0 or len(damaged) >= DAMAGED_MAX:
                 return
 

@@ -23,6 +23,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, pairwise, repeat
 from typing import Final, TypeAlias
 
@@ -381,10 +382,17 @@ def frame_payloads(buffer: Buffer, header: FrameHeader, offset: int = 0) -> list
     _, lengths, _ = frame_columns(buffer, header, offset)
     end = offset + HEADER_BYTES + ROW_BYTES * header.count
     if sum(lengths) == header.payload_bytes:
-        return list(struct.Struct("%ds" * header.count % tuple(lengths)).unpack_from(buffer, end))
+        return list(_cutter(lengths.tobytes()).unpack_from(buffer, end))
     data = memoryview(buffer)
     ends = list(accumulate(lengths, initial=end))
     return [bytes(data[a:b]) for a, b in pairwise(ends)]
+
+
+@lru_cache(maxsize=8)
+def _cutter(lengths: bytes) -> struct.Struct:
+    """Cuts payloads of these lengths apart. To make it takes as long as to cut, and frames of many entries of one size have the same."""
+    column = array("I", lengths)
+    return struct.Struct("%ds" * len(column) % tuple(column))
 
 
 def frame_entry_ids(buffer: Buffer, header: FrameHeader, offset: int = 0) -> Sequence[EntryId]:

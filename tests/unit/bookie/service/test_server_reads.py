@@ -10,8 +10,10 @@ import pytest
 
 from daybook.core.errors import Code
 from daybook.core.format.entries import Entry
+from daybook.core.format.frame import FRAME_BYTES_TARGET
 from daybook.core.quorum import Stripe
 from daybook.wire import bookie_pb2 as pb
+from daybook.wire.messages import READ_MESSAGE_BYTES_TARGET
 from tests.unit.bookie.server_kit import OVER_BOTH, RunningBookie, eventually, frame_of
 from tests.unit.bookie.stream_kit import KEY, WAIT_S
 
@@ -102,12 +104,12 @@ def test_a_read_in_pieces_misses_nothing_and_says_how_far_it_came(bookie: Runnin
 def test_a_large_read_comes_in_several_messages(bookie: RunningBookie) -> None:
     stream = bookie.open_stream()
     stream.attach(1)
-    for first in range(0, 1000, 100):
+    for first in range(0, 3000, 100):
         stream.add(frame_of(1, first, [bytes(1000)] * 100))
-    request = pb.ReadRequest(ledger_id=1, first_entry=0, last_entry=999, bytes_max=16 << 20, key=KEY)
+    request = pb.ReadRequest(ledger_id=1, first_entry=0, last_entry=2999, bytes_max=16 << 20, key=KEY)
     sizes = [len(message) for message in bookie.stub.read(request, timeout=WAIT_S)]
     assert len(sizes) >= 3
-    assert max(sizes) < 512 * 1024
+    assert max(sizes) < READ_MESSAGE_BYTES_TARGET + FRAME_BYTES_TARGET
 
 
 @OVER_BOTH
