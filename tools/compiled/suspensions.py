@@ -28,7 +28,11 @@ def _suspensions(node: ast.AST) -> set[int]:
     """The lines where `node` itself suspends: what a function within it does is that function's."""
     if isinstance(node, _Function):
         return set()
-    lines = {node.lineno} if isinstance(node, _Suspension) else set()
+    lines: set[int] = set()
+    if isinstance(node, _Suspension):
+        lines.add(node.lineno)
+    elif isinstance(node, ast.comprehension) and node.is_async:
+        lines.add(node.iter.lineno)
     for child in ast.iter_child_nodes(node):
         lines |= _suspensions(child)
     return lines

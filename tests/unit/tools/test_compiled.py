@@ -31,6 +31,7 @@ def test_a_compiled_module_suspends_nowhere_while_it_handles_an_exception(module
         ("async def f():\n try:\n  g()\n except* E:\n  await h()\n", [5]),
         ("async def f():\n async with g():\n  h()\n", [2]),
         ("async def f():\n try:\n  g()\n finally:\n  async for h in i():\n   pass\n", [5]),
+        ("async def f():\n try:\n  g()\n finally:\n  [h async for h in i()]\n", [5]),
         ("def f():\n try:\n  g()\n finally:\n  yield\n", [5]),
         ("def f():\n try:\n  g()\n finally:\n  async def h():\n   await i()\n", []),
         ("async def f():\n with g():\n  await h()\n", []),
