@@ -45,6 +45,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "daybook/client/driver/flush_queue.py",
         "daybook/client/ledger.py",
         "daybook/client/pending.py",
+        "daybook/client/transport/frame_sender.py",
         # a topic's entries, and what Pulsar's clients send and get for each
         "daybook/core/topics/extent.py",
         "daybook/core/topics/managed_ledger.py",

@@ -4,6 +4,7 @@ In reading order:
 
     channels           every bookie that this client uses: its address, its append stream, its calls
     frame_sender       sends the frames of all ledgers to one bookie, on one long-lived append stream
+    stream_life        the life of such a stream, and the reason of its end
     link               the connection of such a stream, and the one over gRPC
     lane               the one over the bookie's lane, which costs less than half
     calls              one request and its answer

@@ -12,13 +12,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
-import grpc
-import grpc.aio
-
 from daybook.client.driver.sink import AttachKey, FrameSink
 from daybook.client.transport.calls import known_code
 from daybook.client.transport.link import AppendLink, Message, OpenLink
 from daybook.client.transport.round_trips import RoundTrips, TimedMessages
+from daybook.client.transport.stream_life import live
 from daybook.core.errors import Code
 from daybook.core.format.lac_table import decode_lac_row, encode_lac_table, lac_frame
 from daybook.core.ids import BookieId, LedgerId
@@ -160,7 +158,7 @@ class FrameSender:
         if self._task is None:
             loop = asyncio.get_running_loop()
             self._ended = loop.create_future()
-            self._task = loop.create_task(self._run(), name=f"append-{self.bookie}")
+            self._task = loop.create_task(live(self._open_link, self), name=f"append-{self.bookie}")
             self._task.add_done_callback(self._end)  # one cancelled before it began runs no `finally`
 
     def forget(self, sink: FrameSink) -> None:
@@ -191,21 +189,22 @@ class FrameSender:
         if not self._is_pump_due:
             self._send_soon()
 
-    async def _run(self) -> None:
-        """The life of one stream."""
-        try:
-            async with self._open_link(self) as link:
-                await self._check(link.hello)
-                self._link = link
-                self._takes_tables = link.hello.takes_lac_tables
-                self._rows_retries = 0
-                self._resume_rows()
-                self._pump()
-                await self._watch_stall()
-        except (grpc.aio.AioRpcError, StreamError, TimeoutError, OSError, asyncio.InvalidStateError) as error:
-            code, details = _reason(error)
-            log.info("append stream lost", bookie=self.bookie, code=code, why=details)
-            self._report_error(details)
+    # StreamUser: what the life of a stream asks for.
+
+    async def use(self, link: AppendLink) -> None:
+        """See StreamUser."""
+        await self._check(link.hello)
+        self._link = link
+        self._takes_tables = link.hello.takes_lac_tables
+        self._rows_retries = 0
+        self._resume_rows()
+        self._pump()
+        await self._watch_stall()
+
+    def failed(self, code: str, why: str) -> None:
+        """See StreamUser."""
+        log.info("append stream lost", bookie=self.bookie, code=code, why=why)
+        self._report_error(why)
 
     async def _check(self, hello: pb.ServerHello) -> None:
         """Raise StreamError unless the process that answered is the bookie (rule 57)."""
@@ -440,10 +439,3 @@ class FrameSender:
             sink.bookie_failed(self.bookie)
         self._resume_rows_later()
         self._room()
-
-
-def _reason(error: Exception) -> tuple[str, str]:
-    """The kind of `error`, and what it says."""
-    if isinstance(error, grpc.aio.AioRpcError):
-        return error.code().name, error.details() or ""
-    return type(error).__name__, str(error) or type(error).__name__
