@@ -162,9 +162,9 @@ def _mutants(row: Row) -> str:
 
 
 def _chaos(row: Row) -> str:
-    faults = row.starting("fault: ")
+    faults, seeds = row.starting("fault: "), sum(last - first + 1 for first, last in row.seeds)
     return (
-        f"{sum(last - first + 1 for first, last in row.seeds):,} seeds, {faults.total():,} faults of {len(faults)} classes, "
+        f"{seeds:,} {'seed' if seeds == 1 else 'seeds'}, {faults.total():,} faults of {len(faults)} classes, "
         f"{row['acknowledged entries']:,} entries acknowledged in {row['ledgers']:,} ledgers"
     )
 
