@@ -142,10 +142,14 @@ def summed(records: Iterable[Record]) -> list[Row]:
 # -- what each kind of run did -----------------------------------------------------------------------------------------
 
 
+def _seeds(count: int) -> str:
+    return f"{count:,} {'seed' if count == 1 else 'seeds'}"
+
+
 def _simulator(row: Row) -> str:
     hours = row["simulated_seconds"] / 3600
     rate = row["seeds"] / row.seconds
-    return f"{row['seeds']:,} seeds ({rate:,.0f} a second), {row['events']:,} events, {hours:,.1f} simulated hours"
+    return f"{_seeds(row['seeds'])} ({rate:,.0f} a second), {row['events']:,} events, {hours:,.1f} simulated hours"
 
 
 def _explorer(row: Row) -> str:
@@ -162,9 +166,10 @@ def _mutants(row: Row) -> str:
 
 
 def _chaos(row: Row) -> str:
-    faults, seeds = row.starting("fault: "), sum(last - first + 1 for first, last in row.seeds)
+    faults = row.starting("fault: ")
+    seeds = sum(last - first + 1 for first, last in row.seeds)
     return (
-        f"{seeds:,} {'seed' if seeds == 1 else 'seeds'}, {faults.total():,} faults of {len(faults)} classes, "
+        f"{_seeds(seeds)}, {faults.total():,} faults of {len(faults)} classes, "
         f"{row['acknowledged entries']:,} entries acknowledged in {row['ledgers']:,} ledgers"
     )
 
