@@ -100,6 +100,11 @@ class BookieSettings(ProcessSettings):
     store_map_bytes: int | None = Field(
         None, ge=GIB // 8, description="cap of the store's file, if it is not to be the disk's size"
     )
+    store_page_cache_bytes: int = Field(
+        512 * MIB,
+        ge=0,
+        description="what was last written to the store stays in the kernel's page cache up to this size; 0: all of it stays",
+    )
 
     streams_max: int = Field(256, ge=1, description="append streams at once; more get RESOURCE_EXHAUSTED")
     read_workers: int = Field(8, ge=1, description="reads at once from cache and store")
@@ -222,6 +227,8 @@ class StorageSettings:
     """A deletion commits after this many blocks."""
     store_map_bytes: int = _MAP_BYTES_MIN
     """The cap of the store's map, address space only; see `map_bytes_for`."""
+    store_page_cache_bytes: int = 512 * MIB
+    """What was written last stays in the page cache up to this size; 0: all of it stays."""
     store_reserve_bytes: int = 64 * MIB
     """Kept free in the map, so that deletions can always commit."""
     read_overshoot_bytes: int = 16 * 1024

@@ -206,6 +206,7 @@ class _Boot:
             journal_file_bytes=settings.journal_file_bytes,
             store_map_bytes=settings.store_map_bytes
             or map_bytes_for(file_system.f_blocks * file_system.f_frsize),
+            store_page_cache_bytes=settings.store_page_cache_bytes,
         )
         return Storage.open(self._disks["journal"], self._disks["store"], settings.store_dir, sizes, new=new)
 

@@ -25,6 +25,7 @@ from daybook_bookie.disk.errors import (
 )
 from daybook_bookie.settings import StorageSettings
 from daybook_bookie.store.entry_store import Space
+from daybook_bookie.store.page_cache import PageCacheBound
 
 Transaction: TypeAlias = Any
 """lmdb.Transaction; the package has no usable types."""
@@ -39,7 +40,7 @@ class Environment:
     """An open LMDB environment with the three databases of a store."""
 
     def __init__(self, directory: Path, disk: Disk, settings: StorageSettings) -> None:
-        """Open it, or create it. Raises what `why_not_opened` makes of LMDB's error."""
+        """Open it, or create it. Raises what `why_not_opened` makes of LMDB's error; OSError."""
         self._directory = directory
         self._disk = disk
         self._settings = settings
@@ -59,11 +60,17 @@ class Environment:
             self.ledgers = self._lmdb.open_db(b"ledgers")
             self.meta = self._lmdb.open_db(b"meta")
         except lmdb.Error as error:
-            self.close()
+            self._lmdb.close()
             raise self.why_not_opened(error) from error
+        try:
+            self._page_cache = PageCacheBound(directory / DATA_FILE, settings.store_page_cache_bytes)
+        except OSError:
+            self._lmdb.close()
+            raise
 
     def close(self) -> None:
         """Close it; no transaction is open."""
+        self._page_cache.close()
         self._lmdb.close()
 
     def snapshot(self) -> Transaction:
@@ -77,6 +84,10 @@ class Environment:
     def commit(self, transaction: Transaction) -> None:
         """The moment at which a commit is durable, or fails."""
         transaction.commit()
+
+    def committed(self, size_bytes: int) -> None:
+        """Blocks of `size_bytes` were committed: what the page cache holds of older ones may go."""
+        self._page_cache.committed(size_bytes)
 
     def rewrite_meta_pages(self) -> None:
         """Write LMDB's two meta pages as they are read, and sync. Raises StorageFullError and BookieMustStopError."""

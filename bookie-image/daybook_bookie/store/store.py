@@ -245,18 +245,21 @@ class Store:
     def _commit(self, changes: Iterable[LedgerChange], checkpoint: Position) -> None:
         digests: dict[LedgerId, int | None] = {}
         records: dict[LedgerId, StoredLedger | None] = {}
+        size_bytes = 0
         with self._committing:
             try:
                 with self._environment.begin_write() as transaction:
                     for change in changes:
                         digests[change.ledger_id] = self._apply(transaction, change)
                         records[change.ledger_id] = change.record
+                        size_bytes += sum(len(data) for _, data in change.puts)
                     root = self._index.root_after(self.root, digests, checkpoint)
                     transaction.put(_ROOT_KEY, root.pack(), db=self._environment.meta)
                     self._environment.commit(transaction)
             except lmdb.Error as error:
                 self._refuse_or_fail(error)
             self._publish(root, records, digests)
+        self._environment.committed(size_bytes)
 
     def _publish(
         self,
