@@ -30,6 +30,7 @@ SETTINGS: Final[dict[str, object]] = {
     "drain_ms": 1000,
     "journal_file_bytes": 32 << 20,
     "store_map_bytes": 256 << 20,
+    "store_page_cache_bytes": 4 << 20,
     "session_timeout_ms": 1500,
     "log_format": "json",
 }
