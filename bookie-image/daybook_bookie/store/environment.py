@@ -59,11 +59,10 @@ class Environment:
             self.blocks = self._lmdb.open_db(b"blocks")
             self.ledgers = self._lmdb.open_db(b"ledgers")
             self.meta = self._lmdb.open_db(b"meta")
+            self._page_cache = PageCacheBound(directory / DATA_FILE, settings.store_page_cache_bytes)
         except lmdb.Error as error:
             self._lmdb.close()
             raise self.why_not_opened(error) from error
-        try:
-            self._page_cache = PageCacheBound(directory / DATA_FILE, settings.store_page_cache_bytes)
         except OSError:
             self._lmdb.close()
             raise

@@ -13,7 +13,9 @@ import os
 from pathlib import Path
 from typing import Final
 
-_FOLIO_BYTES_MAX: Final = 2 * 1024 * 1024
+from daybook_bookie.settings import MIB
+
+_FOLIO_BYTES_MAX: Final = 2 * MIB
 """The kernel caches in folios of up to this size, aligned to theirs, and drops only whole ones."""
 
 

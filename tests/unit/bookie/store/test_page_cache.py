@@ -4,7 +4,7 @@ import ctypes
 import io
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from tests.unit.bookie.store.kit import SMALL, entries, frame, open_store, put, 
 LIMIT = 10 * MIB
 SIZE = 101 * MIB
 Drops = list[tuple[int, int]]
-Grow = Callable[[int], None]
 
 
 @pytest.fixture
