@@ -150,6 +150,8 @@ class Stream:
             self._incoming.put(StreamEndedError("the bookie ended the stream"))
         except StreamEndedError as error:
             self._incoming.put(error)
+        finally:
+            self.pipe.end()  # the thread that sends ends too
 
     def say(self, control: pb.ClientControl) -> None:
         """Send a control message."""
