@@ -154,6 +154,7 @@ class _Process:
             address=plain or own,
             tls_address=own if plain else "",
             lane_address=self._server.advertised_lane,
+            ip_address=settings.advertised_ip_address,
             region=settings.region,
             zone=settings.zone,
             rack=settings.rack,

@@ -6,6 +6,7 @@ Every bound on memory is here, in bytes: the sum of the caches and queues is wha
 
 from dataclasses import dataclass
 from enum import Enum
+from ipaddress import ip_address
 from pathlib import Path
 from typing import ClassVar, Final, Self
 
@@ -52,6 +53,10 @@ class BookieSettings(ProcessSettings):
 
     address: str = Field("127.0.0.1:0", description="host:port to serve on; port 0 takes a free one")
     advertised_address: str = Field("", description="host:port that clients use, if it differs")
+    advertised_ip_address: str = Field(
+        "",
+        description="IP address of that host, to which clients connect without DNS; empty: they look the host up",
+    )
     plain_address: str = Field(
         "", description="host:port to serve on without TLS as well, while clients move to TLS or away from it"
     )
@@ -167,6 +172,11 @@ class BookieSettings(ProcessSettings):
     def _check_address(cls, value: str) -> str:
         parse_address(value)
         return value
+
+    @field_validator("advertised_ip_address")
+    @classmethod
+    def _check_ip_address(cls, value: str) -> str:
+        return str(ip_address(value)) if value else ""
 
     @field_validator("plain_address", "lane_address")
     @classmethod

@@ -58,7 +58,7 @@ def open_channel(
 
 
 def open_aio_channel(
-    address: str, credentials: grpc.ChannelCredentials | None = None, *, server_name: str | None = None
+    address: str, credentials: grpc.ChannelCredentials | None = None, server_name: str | None = None
 ) -> grpc.aio.Channel:
     """As `open_channel`, for asyncio."""
     options = (*CLIENT_OPTIONS, *server_name_options(server_name))

@@ -111,8 +111,8 @@ class AioChannel(AnyChannel, Protocol):
         """Close it."""
 
 
-OpenChannel: TypeAlias = Callable[[str, grpc.ChannelCredentials | None], AioChannel]
-"""Creates a channel to an address, with these credentials or in plaintext."""
+OpenChannel: TypeAlias = Callable[[str, grpc.ChannelCredentials | None, str | None], AioChannel]
+"""Creates a channel to an address, with these credentials or in plaintext; the name, if any, is that in the server's certificate."""
 
 
 class BookieStub:

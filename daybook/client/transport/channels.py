@@ -14,6 +14,7 @@ from daybook.client.driver.flush_queue import FlushQueue
 from daybook.client.driver.sink import FrameSink
 from daybook.client.transport.calls import BookieCalls
 from daybook.client.transport.connection_errors import ConnectionErrors
+from daybook.client.transport.endpoint import endpoint
 from daybook.client.transport.frame_sender import FrameSender
 from daybook.client.transport.lane import LaneLink, lane_link, open_lane
 from daybook.client.transport.link import AppendLink, LinkOwner, grpc_link
@@ -178,11 +179,18 @@ class ChannelPool:
             if is_there and (is_young or known.credentials is credentials):
                 return known.calls
             self._retire(known.channel)
-        channel = self._open_channel(address, credentials)
+        channel = self._channel(info, address, credentials)
         lane = self._read_lane(bookie, info, secure=credentials is not None)
         calls = BookieCalls(bookie, channel, partial(self._note, bookie), boot_id=info.boot_id, lane=lane)
         self._calls[bookie] = _Open(address, info.boot_id, credentials, now_s, channel, calls, lane)
         return calls
+
+    def _channel(
+        self, info: BookieInfo, address: str, credentials: grpc.ChannelCredentials | None
+    ) -> AioChannel:
+        """A channel to `address` of the bookie that `info` describes."""
+        where = endpoint(info, address)
+        return self._open_channel(where.address, credentials, where.server_name)
 
     @asynccontextmanager
     async def _open_link(self, bookie: BookieId, owner: LinkOwner) -> AsyncIterator[AppendLink]:
@@ -198,7 +206,7 @@ class ChannelPool:
                 link = await self._try_lane(stack, bookie, owner, secure=credentials is not None)
             if link is None:
                 address = info.address_for(secure=credentials is not None)
-                channel = self._open_channel(address, credentials)
+                channel = self._channel(info, address, credentials)
                 link = await stack.enter_async_context(grpc_link(channel, bookie, self._client_name, owner))
             yield link
 
@@ -212,10 +220,11 @@ class ChannelPool:
                 return None
             context = self._credentials.ssl_context()
         while True:
-            address = self._bookies[bookie].lane_address
+            info = self._bookies[bookie]
+            address = info.lane_address
             try:
                 return await stack.enter_async_context(
-                    lane_link(bookie, address, context, self._client_name, owner)
+                    lane_link(bookie, endpoint(info, address), context, self._client_name, owner)
                 )
             except (OSError, StreamError, TimeoutError) as error:
                 why = str(error) or type(error).__name__
@@ -236,7 +245,8 @@ class ChannelPool:
             if secure:
                 assert isinstance(self._credentials, HasSslContext)
                 context = self._credentials.ssl_context()
-            return await open_lane(bookie, info.lane_address, context, self._client_name, owner, READ_PREFACE)
+            where = endpoint(info, info.lane_address)
+            return await open_lane(bookie, where, context, self._client_name, owner, READ_PREFACE)
 
         return ReadLane(bookie, info.boot_id, open_link)
 

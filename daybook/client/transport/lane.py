@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
+from daybook.client.transport.endpoint import Endpoint
 from daybook.client.transport.link import AppendLink, LinkOwner, client_hello, server_hello
 from daybook.core.ids import BookieId
 from daybook.core.stream import StreamError
@@ -94,26 +95,27 @@ class LaneLink(asyncio.BufferedProtocol):
 
 async def open_lane(
     bookie: BookieId,
-    address: str,
+    where: Endpoint,
     context: ssl.SSLContext | None,
     client_name: str,
     owner: LinkOwner,
     preface: bytes = PREFACE,
 ) -> LaneLink:
-    """A link to the lane of `bookie` at `address` (host:port), with TLS if there is a `context`; its owner closes it.
+    """A link to the lane of `bookie`, with TLS if there is a `context`; its owner closes it.
 
     Raises OSError, StreamError, TimeoutError if it cannot be had.
     """
-    host, port = parse_address(address)
+    host, port = parse_address(where.address)
+    server_name = None if context is None else where.server_name or host
     link = LaneLink(owner)
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await asyncio.get_running_loop().create_connection(
-                lambda: link, host, port, ssl=context, server_hostname=host if context is not None else None
+                lambda: link, host, port, ssl=context, server_hostname=server_name
             )
             await link.greet(preface, client_name)
         if link.hello.bookie_id != bookie:
-            msg = f"the lane at {address} is that of bookie {link.hello.bookie_id}"
+            msg = f"the lane at {where.address} is that of bookie {link.hello.bookie_id}"
             raise StreamError(msg)
     except BaseException:
         link.close()
@@ -123,10 +125,10 @@ async def open_lane(
 
 @asynccontextmanager
 async def lane_link(
-    bookie: BookieId, address: str, context: ssl.SSLContext | None, client_name: str, owner: LinkOwner
+    bookie: BookieId, where: Endpoint, context: ssl.SSLContext | None, client_name: str, owner: LinkOwner
 ) -> AsyncIterator[AppendLink]:
     """As `open_lane`, for an append stream, for as long as the block."""
-    link = await open_lane(bookie, address, context, client_name, owner)
+    link = await open_lane(bookie, where, context, client_name, owner)
     try:
         yield link
     finally:

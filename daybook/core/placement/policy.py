@@ -33,7 +33,8 @@ class BookieInfo:
     """A registered bookie as placement sees it. Empty topology names mean "not known".
 
     `tls_address` is where it serves with TLS while it serves without at `address` as well; empty: `address` is all there is.
-    `lane_address` is where it serves append streams and reads without gRPC; empty: nowhere.
+    `lane_address` is where it serves append streams and reads without gRPC; empty: nowhere. `ip_address` is that of the host in
+    `address`, with which a client needs no DNS to connect; empty: not known.
     """
 
     bookie: BookieId
@@ -48,6 +49,7 @@ class BookieInfo:
     boot_id: str = ""
     tls_address: str = ""
     lane_address: str = ""
+    ip_address: str = ""
 
     def address_for(self, *, secure: bool) -> str:
         """Where a client goes that speaks TLS, or does not."""

@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from daybook.client.transport.endpoint import Endpoint
 from daybook.client.transport.lane import lane_link
 from daybook.client.transport.link import AppendLink, LinkOwner, grpc_link
 from daybook.core.errors import Code
@@ -106,7 +107,7 @@ class ScriptedBookie:
     def open_link(self, owner: LinkOwner) -> AbstractAsyncContextManager[AppendLink]:
         """A client's link to it."""
         if self.over == "lane":
-            return lane_link(self.name, self.lane_address, None, "test", owner)
+            return lane_link(self.name, Endpoint(self.lane_address), None, "test", owner)
         return grpc_link(open_aio_channel(self.address), self.name, "test", owner)
 
     def _serve_lane(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

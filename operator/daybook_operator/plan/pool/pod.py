@@ -13,6 +13,7 @@ from daybook_operator.plan.names import POOL_LABEL, RESTART
 from daybook_operator.plan.pods import (
     BOOKIE,
     container_security,
+    pod_dns,
     pod_identity,
     pod_security,
     tls_files,
@@ -64,6 +65,7 @@ def _pod_spec(pool: ObservedPool) -> dict[str, Any]:
     spec, extra = pool.spec, pool.spec.pod_template
     pod: dict[str, Any] = {
         **pod_identity(pool.manifest, BOOKIE),
+        **pod_dns(),
         "terminationGracePeriodSeconds": spec.termination_grace_period_seconds,
         "securityContext": {**pod_security(), "fsGroupChangePolicy": "OnRootMismatch"},
         "topologySpreadConstraints": _spread(pool),
@@ -134,6 +136,7 @@ def _environment(pool: ObservedPool) -> list[dict[str, Any]]:
         "STORE_DIR": f"{MOUNT}/store",
         "ADDRESS": f"0.0.0.0:{DATA_PORT}",
         "ADVERTISED_ADDRESS": f"{host}:{DATA_PORT}",
+        "ADVERTISED_IP_ADDRESS": "$(POD_IP)",
         "LANE_ADDRESS": f"0.0.0.0:{LANE_PORT}",
         "ADVERTISED_LANE_ADDRESS": f"{host}:{LANE_PORT}",
         "HEALTH_ADDRESS": f"0.0.0.0:{HEALTH_PORT}",
@@ -145,12 +148,12 @@ def _environment(pool: ObservedPool) -> list[dict[str, Any]]:
         **(_both_ways(host) if spec.tls is not None and spec.tls.is_optional else {}),
         **spec.bookie_settings,
     }
-    name: dict[str, Any] = {
-        "name": "POD_NAME",
-        "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
-    }
+    of_the_pod = {"POD_NAME": "metadata.name", "POD_IP": "status.podIP"}
     return [
-        name,
+        *(
+            {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+            for name, path in of_the_pod.items()
+        ),
         *({"name": f"DAYBOOK_BOOKIE_{key}", "value": value} for key, value in settings.items()),
         *spec.zookeeper_access.variables(OF_BOOKIES),
     ]

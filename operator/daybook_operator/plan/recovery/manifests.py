@@ -9,6 +9,7 @@ from daybook_operator.plan.pods import (
     RECOVERY,
     container_security,
     metadata_of,
+    pod_dns,
     pod_identity,
     pod_security,
     tls_files,
@@ -88,6 +89,7 @@ def _pod_spec(
     pod: dict[str, Any] = {
         "restartPolicy": "Never",
         **pod_identity(pool, RECOVERY),
+        **pod_dns(),
         "securityContext": pod_security(),
         "containers": [container],
         "volumes": [*volumes, *spec.zookeeper_access.volumes()],

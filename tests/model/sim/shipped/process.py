@@ -99,7 +99,9 @@ class ShippedProcess(ClientProcess):
         await self._transport.open()
         return ResolvingStore(self._transport)
 
-    def _open_channel(self, address: str, _credentials: grpc.ChannelCredentials | None) -> SimChannel:
+    def _open_channel(
+        self, address: str, _credentials: grpc.ChannelCredentials | None, _server_name: str | None
+    ) -> SimChannel:
         return SimChannel(self, address)
 
     # Streams
