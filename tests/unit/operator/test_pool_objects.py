@@ -123,7 +123,9 @@ def test_every_variable_is_a_setting_of_a_bookie() -> None:
     known = {f"DAYBOOK_BOOKIE_{name.upper()}" for name in BookieSettings.model_fields}
     assert environment(tls={"secretName": "s", "clientAuth": "Required"}).keys() <= known
     values = {
-        name.removeprefix("DAYBOOK_BOOKIE_").lower(): value.replace("$(POD_NAME)", "bk-0")
+        name.removeprefix("DAYBOOK_BOOKIE_").lower(): value.replace("$(POD_NAME)", "bk-0").replace(
+            "$(POD_IP)", "10.1.2.3"
+        )
         for name, value in environment().items()
     }
     assert BookieSettings.model_validate(values).bookie_id == "data.bk-0"
