@@ -1,7 +1,8 @@
 """A buffer into which a socket writes, and out of which messages are cut, each behind its length as four bytes.
 
 The bookie's lane and the Pulsar protocol frame their messages so. A message that arrived with others is copied once; a large
-one is received where it stays. Its length is checked before memory is allocated for it.
+one is received where it stays. Its length is checked before memory is allocated for it. Fresh memory costs about as much as to receive into it,
+because the kernel clears each page when it is touched first; so whoever is done with a large message may give it back.
 """
 
 import struct
@@ -18,10 +19,10 @@ class MessageBuffer:
     """Receives bytes and cuts messages out of them.
 
     A message that does not fit into the buffer gets one of its own, into which the socket writes directly. Messages are
-    never written to again.
+    never written to again, but for those that are given back.
     """
 
-    __slots__ = ("_buffer", "_end", "_large", "_prefix", "_too_long", "_view", "bytes_max")
+    __slots__ = ("_buffer", "_end", "_large", "_prefix", "_spare", "_too_long", "_view", "bytes_max")
 
     def __init__(
         self, bytes_max: int, prefix: struct.Struct, too_long: Callable[[int, int], DaybookError]
@@ -38,6 +39,13 @@ class MessageBuffer:
         self._end = 0
         """How many bytes wait in the buffer, or in the large message."""
         self._large: bytearray | None = None
+        self._spare: bytearray | None = None
+        """A message that was given back."""
+
+    def give_back(self, message: bytes | bytearray) -> None:
+        """Nobody looks at `message` any more: the next large one of about its length is received in its place."""
+        if isinstance(message, bytearray):
+            self._spare = message
 
     def room(self) -> memoryview:
         """Where the next bytes go; never empty."""
@@ -67,7 +75,7 @@ class MessageBuffer:
             body = start + PREFIX_BYTES
             if end - body < length:
                 if PREFIX_BYTES + length > _BUFFER_BYTES:
-                    self._large = bytearray(length)
+                    self._large = self._memory(length)
                     self._large[: end - body] = view[body:end]
                     self._end = end - body
                     return messages
@@ -78,3 +86,15 @@ class MessageBuffer:
         if start and self._end:
             self._buffer[: self._end] = bytes(view[start:end])
         return messages
+
+    def _memory(self, length: int) -> bytearray:
+        """Room for a message of its own; what is in it will be written over."""
+        spare = self._spare
+        if spare is None or not len(spare) // 2 < length < 2 * len(spare):
+            return bytearray(length)
+        self._spare = None
+        if length < len(spare):
+            del spare[length:]
+        else:
+            spare.extend(bytes(length - len(spare)))
+        return spare

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 from daybook.client.transport.endpoint import Endpoint
-from daybook.client.transport.link import AppendLink, LinkOwner, client_hello, server_hello
+from daybook.client.transport.link import AppendLink, LinkOwner, Message, client_hello, server_hello
 from daybook.core.ids import BookieId
 from daybook.core.stream import StreamError
 from daybook.runtime.ports import parse_address
@@ -76,6 +76,10 @@ class LaneLink(asyncio.BufferedProtocol):
         """See AppendLink. A system call for each would cost as much as all else about it."""
         assert self._transport is not None
         self._transport.write(b"".join(map(encode_lane, messages)))
+
+    def give_back(self, message: Message) -> None:
+        """Nobody looks at a received `message` any more: another one may be received in its place."""
+        self._buffer.give_back(message)
 
     def close(self) -> None:
         """End the connection; the owner is not notified any more."""

@@ -28,7 +28,7 @@ class ReadAnswer:
         self._is_limbo = False
 
     def take(self, message: Message) -> None:
-        """The next message. Raises FrameError, StreamError."""
+        """The next message; what is needed of it is copied. Raises FrameError, StreamError."""
         header, frames = decode_read(message)
         self._header = header
         self._is_limbo = self._is_limbo or header.limbo

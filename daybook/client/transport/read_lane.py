@@ -72,6 +72,11 @@ class _Connection:
             raise ConnectionError(control.ended.detail if isinstance(control, pb.ServerControl) else "")
         return message
 
+    def give_back(self, message: Message) -> None:
+        """Nobody looks at `message` any more."""
+        assert self.link is not None
+        self.link.give_back(message)
+
     @property
     def is_lost(self) -> bool:
         """Whether the bookie ended it, or sent what nobody asked for."""
@@ -107,7 +112,7 @@ class ReadLane:
         return not self._closed and len(self._used) < CONNECTIONS_MAX and now_s >= self._avoided_until_s
 
     async def messages(self, request: bytes) -> AsyncGenerator[Message, None]:
-        """The messages of the answer; close the generator if you do not take all of them.
+        """The messages of the answer, each valid until the next one is asked for; close the generator if you do not take all of them.
 
         Raises LaneUnavailableError before the first message, ConnectionError.
         """
@@ -116,6 +121,7 @@ class ReadLane:
             connection, message = await self._ask(request)
             while message is not None:
                 yield message
+                connection.give_back(message)
                 message = await connection.next()
             is_complete = True
         finally:

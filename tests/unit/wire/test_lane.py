@@ -42,6 +42,38 @@ def test_messages_arrive_whole_in_order_and_are_not_written_to_again(
     assert received(lane_buffer(LIMIT), data, pieces) == sent
 
 
+def receive_large(buffer: MessageBuffer, sent: bytes) -> bytes | bytearray:
+    """`sent` as the message that it becomes, which does not fit into the buffer."""
+    room, data = buffer.room(), encode_lane(sent)
+    room[:] = data[: len(room)]
+    assert buffer.received(len(room)) == []
+    buffer.room()[:] = data[len(room) :]
+    (message,) = buffer.received(len(data) - len(room))
+    return message
+
+
+@given(sizes=st.lists(st.integers(66_000, LIMIT), min_size=1, max_size=8))
+def test_a_message_that_was_given_back_makes_room_for_another_one(sizes: list[int]) -> None:
+    buffer = lane_buffer(LIMIT)
+    for number, size in enumerate(sizes):
+        sent = bytes([number % 256]) * size
+        message = receive_large(buffer, sent)
+        assert message == sent
+        buffer.give_back(message)
+
+
+def test_messages_of_about_the_same_length_are_received_in_one_place() -> None:
+    buffer = lane_buffer(LIMIT)
+    first = receive_large(buffer, bytes(LIMIT))
+    buffer.give_back(first)
+    small = receive_large(buffer, bytes(70_000))
+    assert small is not first, "it would leave too little room for the next large one"
+    for size in (LIMIT - 7, LIMIT):
+        assert receive_large(buffer, b"x" * size) is first
+        buffer.give_back(first)
+    assert small == bytes(70_000)
+
+
 @pytest.mark.parametrize("length", [0, LIMIT + 1, 2**32 - 1])
 def test_a_length_that_no_message_has_is_refused_before_room_is_made_for_it(length: int) -> None:
     buffer = lane_buffer(LIMIT)
