@@ -14,6 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NoReturn
 
+from daybook.runtime.allocator import missing_settings
+
 EXECUTOR_CLASS: Final = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 JAVA_OPTION: Final = "SPARK_JAVA_OPT_"
 """Begins the names of variables that carry an option of Java each, and end in its place."""
@@ -104,7 +106,8 @@ def main() -> NoReturn:
     spark_home = Path(spec.origin).parent
     try:
         words = command(sys.argv[1:], os.environ, spark_home)
-        os.execvpe(words[0], words, {**os.environ, "SPARK_HOME": str(spark_home)})  # noqa: S606 - no shell on purpose
+        environment = {**os.environ, **missing_settings(), "SPARK_HOME": str(spark_home)}
+        os.execvpe(words[0], words, environment)  # noqa: S606 - no shell on purpose
     except EntryPointError as error:
         print(f"daybook_spark.entrypoint: {error}", file=sys.stderr)
     except OSError as error:

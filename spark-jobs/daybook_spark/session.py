@@ -10,6 +10,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from daybook.local.zookeeper import find_java
+from daybook.runtime.allocator import missing_settings
 from daybook_spark.java import make_java_home
 
 _SETTINGS: Final = {
@@ -43,15 +44,16 @@ def local_session(
     for key, value in {**_SETTINGS, **own, **(settings or {})}.items():
         builder = builder.config(key, value)
     java_home = make_java_home(scratch / "java", Path(find_java()))
-    with _environment(JAVA_HOME=str(java_home), PYSPARK_PYTHON=sys.executable):
+    inherited = {**missing_settings(), "JAVA_HOME": str(java_home), "PYSPARK_PYTHON": sys.executable}
+    with _environment(inherited):
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
 
 
 @contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    """Let Spark's launcher find these, and nobody later. Its Java looks data sources up with PYSPARK_PYTHON, whatever is configured."""
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Let Spark's Java and its workers find these, and nobody else. Java looks data sources up with PYSPARK_PYTHON, whatever is configured."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -12,6 +12,8 @@ import pytest
 from daybook_spark.entrypoint import EXECUTOR_CLASS, EXECUTOR_OPTIONS, EntryPointError, command
 from daybook_spark.java import make_java_home
 
+from daybook.runtime.allocator import ALLOCATOR
+
 HOME: Final = Path("/spark")
 OF_AN_EXECUTOR: Final = {
     "JAVA_HOME": "/java",
@@ -103,12 +105,16 @@ def _constants(name: str) -> str:
         return archive.read(name).decode("latin-1")
 
 
-def test_the_program_becomes_the_command_and_says_where_spark_is() -> None:
-    show = "import os; print(os.getpid(), os.environ['SPARK_HOME'])"
+def test_the_program_becomes_the_command_with_spark_and_an_allocator_that_keeps_memory() -> None:
+    show = "import os; print(os.getpid(), *map(os.environ.get, ['SPARK_HOME', *os.environ['SHOW'].split()]))"
     program = [sys.executable, "-m", "daybook_spark.entrypoint", sys.executable, "-c", show]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=_without_spark()) as process:
+    first, *others = ALLOCATOR
+    own_environment = {name: value for name, value in _without_spark().items() if name not in others}
+    given = {**own_environment, "SHOW": " ".join(ALLOCATOR), first: "1"}
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=given) as process:
         output, _ = process.communicate()
-    assert output.split() == [str(process.pid), pyspark.__path__[0]]
+    kept = ["1", *(ALLOCATOR[name] for name in others)]
+    assert output.split() == [str(process.pid), pyspark.__path__[0], *kept], "what was given stays"
 
 
 def test_the_program_refuses_in_one_line() -> None:

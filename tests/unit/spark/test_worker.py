@@ -1,10 +1,13 @@
-"""What a worker of PySpark leaves out of its collections, and that no other process does."""
+"""What a worker of PySpark leaves out of its collections, which no other process does, and how it allocates memory."""
 
 import os
 import subprocess
 import sys
 
 import pytest
+from pyspark.sql import SparkSession
+
+from daybook.runtime.allocator import ALLOCATOR
 
 WORK = """
 import gc
@@ -31,3 +34,10 @@ def test_a_worker_that_is_used_again_leaves_its_modules_out_of_collections_once(
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == expected
+
+
+@pytest.mark.integration
+def test_workers_of_a_local_session_keep_the_memory_that_they_freed(spark: SparkSession) -> None:
+    names = list(ALLOCATOR)
+    rows = spark.sparkContext.parallelize([0], 1).map(lambda _: [os.environ.get(name) for name in names])
+    assert rows.collect() == [[os.environ.get(name, ALLOCATOR[name]) for name in names]]
