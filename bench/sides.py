@@ -24,10 +24,24 @@ from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "daybook" / "bench"
 PEER: Final = Path(__file__).parent / "peer"
 WORKLOAD_TIMEOUT_S: Final = 1200
+USED_RATIO_MAX: Final = 0.9
+"""Of the disk: Daybook's bookies refuse writes at 0.95 unless they are told otherwise."""
 
 
 class WorkloadError(Exception):
-    """A client process of a workload failed; the message has the end of what it printed."""
+    """A workload gave no figure: its client failed, and the message has the end of what it printed, or the disk became too full."""
+
+
+def check_room(directory: Path) -> None:
+    """Raise WorkloadError where the disk has become so full that bookies, of whichever side, may have refused writes meanwhile."""
+    usage = shutil.disk_usage(directory)
+    used_ratio = usage.used / (usage.used + usage.free)
+    if used_ratio > USED_RATIO_MAX:
+        msg = (
+            f"the disk of {directory} is {used_ratio:.0%} full, and bookies may refuse writes: make room, "
+            "or run fewer rounds, or name a folder on another disk with --data"
+        )
+        raise WorkloadError(msg)
 
 
 class Side(ABC):

@@ -3,7 +3,7 @@
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Final
@@ -25,7 +25,7 @@ from bench.broker.sides import (
 )
 from bench.broker.workloads import GO, Row, Workload, workloads
 from bench.rounds import in_turn
-from bench.sides import CACHE, WorkloadError, rss_anon_mib
+from bench.sides import CACHE, WorkloadError, check_room, rss_anon_mib
 
 BYTES_PER_MIB: Final = 1024 * 1024
 
@@ -63,7 +63,9 @@ def main(
                     if each.takes_part(number, chosen.name):
                         progress.update(task, description=f"round {number + 1}: {each.name}, {chosen.name}")
                         try:
-                            _measure(chosen, each, number, rows, perf)
+                            found = _measure(chosen, each, number, perf)
+                            check_room(Path(scratch))
+                            _take(found, each, chosen, rows)
                         except WorkloadError as error:
                             failures.append(f"{each.name}, {chosen.name}: {error}")
     write_report(rows, out, scale, before, console)
@@ -93,8 +95,8 @@ def _start(
     return chosen
 
 
-def _measure(side: BrokerSide, work: Workload, number: int, rows: Sequence[Row], perf: Path | None) -> None:
-    """One round of one workload on one side."""
+def _measure(side: BrokerSide, work: Workload, number: int, perf: Path | None) -> dict[str, float]:
+    """The figures of one round of one workload on one side."""
     memory_mib = rss_anon_mib(side.broker_pids())
     topic = f"bench-{work.work}-{work.options.get('size', 0)}-{number}"
     if work.work == GO:
@@ -105,6 +107,11 @@ def _measure(side: BrokerSide, work: Workload, number: int, rows: Sequence[Row],
     if "topics" in found:
         grown_mib = rss_anon_mib(side.broker_pids()) - memory_mib
         found["topics_per_100_mb"] = _topics_per_100_mb(found["topics"] / len(side.broker_pids()), grown_mib)
+    return found
+
+
+def _take(found: Mapping[str, float], work: Workload, side: BrokerSide, rows: Sequence[Row]) -> None:
+    """Add the figures of a round to their rows."""
     for row in rows:
         if row.workload == work.name:
             row.rounds[side.name].append(found[row.figure.key])
