@@ -57,8 +57,7 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{/* Restricted pod security: of a pod, and of a container */}}
-{{- /* A query and its retries go to one DNS server: if its node has died, another query may meet another server. So give up after two seconds, not ten. */ -}}
+{{/* A query and its retries go to one DNS server: if its node has died, another query may meet another one. So give up after two seconds, not ten */}}
 {{- define "daybook.podDns" -}}
 dnsConfig:
   options:
@@ -66,6 +65,7 @@ dnsConfig:
     - {name: attempts, value: "2"}
 {{- end }}
 
+{{/* Restricted pod security: of a pod, and of a container */}}
 {{- define "daybook.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532
