@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 import yaml
+from daybook_operator.plan.pods import pod_dns
 
 from daybook.metadata.store.environment import zookeeper_options
 from tests.kubernetes.chart.conftest import CHART, HelmError, Object, Render, of_kind
@@ -58,6 +59,12 @@ def test_every_pod_is_held_as_tightly_as_the_restricted_profile_asks(
             assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]
             assert container["resources"]["limits"]["memory"]
             assert not container["image"].endswith(":latest")
+
+
+def test_pods_that_run_on_give_a_dns_server_up_as_soon_as_the_operators_pods_do(render: Render) -> None:
+    found = dict(pod_specs(render(EVERYTHING)))
+    del found["daybook-test"]
+    assert [spec["dnsConfig"] for spec in found.values()] == [pod_dns()["dnsConfig"]] * 3
 
 
 def rules(objects: list[Object]) -> Iterator[tuple[Object, Object]]:
