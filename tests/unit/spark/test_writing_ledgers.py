@@ -77,9 +77,8 @@ async def test_a_job_whose_task_fails_names_nothing_and_leaves_nothing(
     spark: SparkSession, cluster: LocalCluster, client: daybook.Client
 ) -> None:
     failing = "if(id = 900, raise_error('planted'), cast(id as string)) as value"
-    rows = (
-        spark.range(1000).coalesce(1).selectExpr(failing)
-    )  # another task might be killed, and leave its ledger to a sweep
+    # one task: another one might be killed meanwhile, and leave its ledger to a sweep
+    rows = spark.range(1000).coalesce(1).selectExpr(failing)
     with pytest.raises(PySparkException, match="planted"):
         rows.write.format("daybook").options(**where(cluster), manifest="failing").mode("append").save()
     assert await manifest(client, "failing") == []
