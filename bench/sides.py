@@ -17,6 +17,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from daybook_bookie.disk.watch import SpaceLimits, file_system
+
 from bench.workloads import IDLE_S, Workload
 from daybook.local.child import reap
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
@@ -24,8 +26,6 @@ from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "daybook" / "bench"
 PEER: Final = Path(__file__).parent / "peer"
 WORKLOAD_TIMEOUT_S: Final = 1200
-USED_RATIO_MAX: Final = 0.9
-"""Of the disk: Daybook's bookies refuse writes at 0.95 unless they are told otherwise."""
 
 
 class WorkloadError(Exception):
@@ -33,10 +33,12 @@ class WorkloadError(Exception):
 
 
 def check_room(directory: Path) -> None:
-    """Raise WorkloadError where the disk has become so full that bookies, of whichever side, may have refused writes meanwhile."""
-    usage = shutil.disk_usage(directory)
-    used_ratio = usage.used / (usage.used + usage.free)
-    if used_ratio > USED_RATIO_MAX:
+    """Raise WorkloadError where the disk has become so full that bookies, of whichever side, may have refused writes meanwhile.
+
+    That is where Daybook's bookies begin to warn.
+    """
+    used_ratio = file_system("data", str(directory)).ratio
+    if used_ratio > SpaceLimits().warn:
         msg = (
             f"the disk of {directory} is {used_ratio:.0%} full, and bookies may refuse writes: make room, "
             "or run fewer rounds, or name a folder on another disk with --data"

@@ -4,7 +4,6 @@ Each part is given what it needs and no part knows the bookie; the order is here
 store ends the process without another answer (rule 23): nobody knows what is durable, and the next start replays.
 """
 
-import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -25,7 +24,7 @@ from daybook.core.placement.policy import BookieInfo
 from daybook.runtime.logs import get_logger
 from daybook_bookie.disk.disk import RealDisk
 from daybook_bookie.disk.errors import StorageError
-from daybook_bookie.disk.watch import DiskWatch, SpaceLimits, Usage
+from daybook_bookie.disk.watch import DiskWatch, SpaceLimits, Usage, file_system
 from daybook_bookie.identity.epoch import EpochKeeper
 from daybook_bookie.identity.kept_mode import KeptMode
 from daybook_bookie.identity.metadata_link import MetadataLink
@@ -305,8 +304,8 @@ class Bookie:
         bookie read-only after every ledger in it was deleted. Whether a journal file finds room then is found by trying.
         """
         journal_dir, store_dir = self.settings.journal_dir, self.settings.store_dir
-        journal = _file_system("journal", journal_dir.__fspath__())
-        store = _file_system("store", store_dir.__fspath__())
+        journal = file_system("journal", journal_dir.__fspath__())
+        store = file_system("store", store_dir.__fspath__())
         space = self.storage.store.space()
         if journal_dir.stat().st_dev == store_dir.stat().st_dev:
             journal = journal._replace(
@@ -333,10 +332,3 @@ class Bookie:
 
     def _used_ratio(self, index: int) -> float:
         return self.disk_watch.usages[index].ratio
-
-
-def _file_system(name: str, path: str) -> Usage:
-    """As `df` counts: what is reserved for root is no capacity."""
-    stat = os.statvfs(path)
-    used = stat.f_blocks - stat.f_bfree
-    return Usage(name, (used + stat.f_bavail) * stat.f_frsize, stat.f_bavail * stat.f_frsize)

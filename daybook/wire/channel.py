@@ -48,7 +48,7 @@ def server_name_options(server_name: str | None) -> tuple[tuple[str, str], ...]:
 
 
 def open_channel(
-    address: str, credentials: grpc.ChannelCredentials | None = None, *, server_name: str | None = None
+    address: str, credentials: grpc.ChannelCredentials | None = None, server_name: str | None = None
 ) -> grpc.Channel:
     """A blocking channel to `address` (host:port); plaintext without `credentials`."""
     options = (*CLIENT_OPTIONS, *server_name_options(server_name))

@@ -9,6 +9,7 @@ A disk that refused a write is not the same as a disk that is full by its figure
 example. It accepts no normal writes until an allocation has proved that there is room; see `Trial`.
 """
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -48,6 +49,13 @@ class Usage(NamedTuple):
         if self.capacity_bytes <= 0:
             return 1.0
         return 1.0 - min(self.free_bytes, self.capacity_bytes) / self.capacity_bytes
+
+
+def file_system(name: str, path: str) -> Usage:
+    """The space of the file system of `path`, as `df` counts: what is reserved for root is no capacity."""
+    stat = os.statvfs(path)
+    used = stat.f_blocks - stat.f_bfree
+    return Usage(name, (used + stat.f_bavail) * stat.f_frsize, stat.f_bavail * stat.f_frsize)
 
 
 @dataclass(frozen=True, slots=True)

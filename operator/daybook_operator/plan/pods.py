@@ -74,6 +74,11 @@ def pod_identity(pool: Manifest, component: Component) -> dict[str, Any]:
     }
 
 
+def of_the_pod(name: str, path: str) -> dict[str, Any]:
+    """A variable that has a field of the container's own pod, by the downward API."""
+    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+
+
 def pod_dns() -> dict[str, Any]:
     """The field of a pod's spec that has it give a DNS server up after two seconds, not ten, and ask again: the chart has it as well.
 

@@ -16,6 +16,7 @@ from daybook_operator.plan.pods import (
     container_security,
     labels_of,
     metadata_of,
+    of_the_pod,
     pod_security,
     tls_files,
     tls_mount,
@@ -108,8 +109,8 @@ def _driver(
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     container["env"] = [
-        _of_the_pod("POD_NAME", "metadata.name"),
-        _of_the_pod("POD_IP", "status.podIP"),
+        of_the_pod("POD_NAME", "metadata.name"),
+        of_the_pod("POD_IP", "status.podIP"),
         *container["env"],
         {"name": "DAYBOOK_SPARK_SETTINGS", "value": json.dumps(settings, sort_keys=True)},
         {"name": "DAYBOOK_SPARK_EXECUTOR", "value": json.dumps(executor, sort_keys=True)},
@@ -223,7 +224,3 @@ def _container(spec: PoolSpec, ref: ClusterRef, tls: TlsSpec | None) -> dict[str
         "volumeMounts": [*mounts, *spec.zookeeper_access.mounts()],
         "securityContext": container_security(),
     }
-
-
-def _of_the_pod(name: str, path: str) -> dict[str, Any]:
-    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}

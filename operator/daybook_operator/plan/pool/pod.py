@@ -13,6 +13,7 @@ from daybook_operator.plan.names import POOL_LABEL, RESTART
 from daybook_operator.plan.pods import (
     BOOKIE,
     container_security,
+    of_the_pod,
     pod_dns,
     pod_identity,
     pod_security,
@@ -148,12 +149,9 @@ def _environment(pool: ObservedPool) -> list[dict[str, Any]]:
         **(_both_ways(host) if spec.tls is not None and spec.tls.is_optional else {}),
         **spec.bookie_settings,
     }
-    of_the_pod = {"POD_NAME": "metadata.name", "POD_IP": "status.podIP"}
     return [
-        *(
-            {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
-            for name, path in of_the_pod.items()
-        ),
+        of_the_pod("POD_NAME", "metadata.name"),
+        of_the_pod("POD_IP", "status.podIP"),
         *({"name": f"DAYBOOK_BOOKIE_{key}", "value": value} for key, value in settings.items()),
         *spec.zookeeper_access.variables(OF_BOOKIES),
     ]
