@@ -28,6 +28,9 @@ from tests.fixtures.spark import where
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
+PATIENCE_S = 60
+"""For a killed task to be gone."""
+
 
 async def manifest(client: daybook.Client, name: str) -> list[WrittenLedger]:
     found = await ManifestManager(client.store, client.layout).read(name)
@@ -83,6 +86,19 @@ async def test_a_job_whose_task_fails_names_nothing_and_leaves_nothing(
         rows.write.format("daybook").options(**where(cluster), manifest="failing").mode("append").save()
     assert await manifest(client, "failing") == []
     assert await tagged(client, "failing") == []
+
+
+async def test_a_task_that_is_killed_because_another_one_fails_leaves_nothing_but_to_a_sweep(
+    spark: SparkSession, cluster: LocalCluster, client: daybook.Client
+) -> None:
+    failing = "if(id = 900, raise_error('planted'), cast(id as string)) as value"
+    rows = spark.range(1000).repartition(2).selectExpr(failing)
+    with pytest.raises(PySparkException, match="planted"):
+        rows.write.format("daybook").options(**where(cluster), manifest="killing").mode("append").save()
+    assert await manifest(client, "killing") == []
+    async with asyncio.timeout(PATIENCE_S):
+        while await tagged(client, "killing"):
+            await sweep(client, b"", now_ms=unix_ms(), older_than_ms=0)
 
 
 async def test_each_batch_of_a_stream_is_named_once(
