@@ -48,9 +48,9 @@ class _Blocks:
         found: list[Block] = []
         keys = sorted(self._blocks)
         for key in keys[max(0, bisect_right(keys, first) - 1) :]:
+            block = self._block(key)  # the real one looks at the block behind the last one too
             if key > last or len(found) == limit:
                 break
-            block = self._block(key)
             if block.last >= first:
                 found.append(block)
         return found

@@ -172,6 +172,19 @@ def test_rule_26_a_removal_ends_at_a_block_that_cannot_be_read_and_the_flush_con
         bench.store.read_blocks(7, 2, 2, 1000)
 
 
+def test_rule_26_damage_right_behind_a_range_is_met_as_well(bench: Bench) -> None:
+    bench.put(*[frame(7, [n], size=1400) for n in (2, 5, 9)])
+    bench.flip(7, 5, 0)
+    with bench.store.blocks(7) as blocks:
+        for first, last, limit in ((0, 2, None), (3, 4, None), (0, 9, 1)):
+            with pytest.raises(CorruptStoreError):
+                blocks.overlapping(first, last, limit)
+        assert [block.first for block in blocks.overlapping(9, 20)] == [9]
+    bench.flip(7, 2, 0)
+    with bench.store.blocks(7) as blocks, pytest.raises(CorruptStoreError):
+        blocks.overlapping(0, 1)
+
+
 def test_a_deleted_ledger_is_gone_at_once_and_its_blocks_in_bounded_steps(bench: Bench) -> None:
     bench.put(*[frame(7, [n], size=1400) for n in range(8)], frame(8, [0]))
     bench.put(records=(deletion_record(7),))
