@@ -13,6 +13,7 @@ BENCH_PYTHON = $(if $(COMPILED),PYTHONSAFEPATH=1 )$(BENCH)/bin/python
 COMPILED_TESTS := tests/unit/core tests/unit/bookie tests/unit/client tests/unit/wire tests/unit/broker tests/model/scripts tests/process/integration/test_idle_lac.py tests/process/integration/test_writer_killed.py
 # mypyc's coroutines throw by a signature that Python deprecates since 3.12, and a warning is an error in tests
 COMPILED_WARNINGS := -W 'ignore:the (type, exc, tb) signature of throw() is deprecated:DeprecationWarning'
+OF_THE_HOUSE := tests/test_tidy.py tests/unit/tools/test_rule_index.py tests/unit/tools/test_diagrams.py
 OF_THE_CORE := tests/unit/core tests/model/scripts
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/daybook/uv
 UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo '$(CACHE)/bin/uv')
@@ -22,7 +23,7 @@ SYNC = '$(UV)' sync --frozen --inexact --quiet --extra local
 # $(call needs,COMMAND,TEXT): stop unless COMMAND is there.
 needs = @command -v $(1) >/dev/null 2>&1 || { echo "make $@ needs $(2), and found no '$(1)' on the PATH." >&2; exit 2; }
 
-.PHONY: help demo test check bench bench-peer bench-broker bench-spark growth sim chaos chaos-topics power-cuts witness slo coverage mutants fuzz bit-flips explore reliability rules diagrams format proto crds images check-images e2e sync uv bench-environment compiled test-compiled bench-steps
+.PHONY: help demo test check static bench bench-peer bench-broker bench-spark growth sim chaos chaos-topics power-cuts witness slo coverage mutants fuzz bit-flips explore reliability rules diagrams format proto crds images check-images e2e sync uv bench-environment compiled test-compiled bench-steps
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -31,10 +32,13 @@ demo: uv ## write real data, kill a bookie, the writer and a broker, compare, co
 	@$(SYNC) --no-default-groups --extra demo --extra spark
 	@$(BIN)/daybook demo $(if $(INPUT),--input '$(INPUT)')
 
-test: check $(if $(PYTEST),,coverage) ## everything that a change must pass: PYTEST='…' runs these tests alone
+test: static $(if $(PYTEST),,coverage) ## everything that a change must pass: PYTEST='…' runs these tests alone
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(or $(PYTEST),$(OF_THE_CORE:%=--properties-of=%))
 
-check: sync ## lint, format, types and layers
+check: static ## lint, format, types and layers, the house's own rules, and that generated pages are current
+	@$(BIN)/python -m pytest -q -n 2 $(OF_THE_HOUSE)
+
+static: sync
 	@failed=0; for step in 'ruff check' 'ruff format --check' mypy 'lint-imports --no-logo'; do \
 	  echo "== $$step"; $(BIN)/$$step || failed=1; done; exit $$failed
 
