@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,7 @@ from daybook_bookie.disk.watch import SpaceLimits, file_system
 from bench.workloads import IDLE_S, Workload
 from daybook.local.child import reap
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
+from daybook.runtime.allocator import missing_settings
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "daybook" / "bench"
 PEER: Final = Path(__file__).parent / "peer"
@@ -190,12 +191,18 @@ class DaybookSide(Side):
     def _run(self, **job: Any) -> dict[str, Any]:
         zookeeper = self.cluster.zookeeper.connect_string
         command = [sys.executable, "-m", "bench.worker", zookeeper, CLUSTER_NAME, json.dumps(job)]
-        return run_client(command)
+        # as docs/operations/settings.md advises programs that move much data; the peer's client has its own settings of memory
+        return run_client(command, missing_settings())
 
 
-def run_client(command: Sequence[str]) -> dict[str, Any]:
-    """Run a client process; its last line of JSON is its result (the peer logs to the same stream)."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=WORKLOAD_TIMEOUT_S)
+def run_client(command: Sequence[str], environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Run a client process with these variables more; its last line of JSON is its result (the peer logs to the same stream)."""
+    done = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        timeout=WORKLOAD_TIMEOUT_S,
+        env={**os.environ, **(environment or {})},
+    )
     if done.returncode:
         tail = done.stdout.decode(errors="replace")[-2000:]
         msg = f"{' '.join(command)[:500]} ended with exit code {done.returncode}:\n{tail}"

@@ -29,6 +29,8 @@ MEMORY_ENTRY_BYTES: Final = 1024
 WIDTH: Final = 140
 """Of tables in a file: the usual 80 columns cut figures off."""
 BYTES_PER_MIB: Final = 1 << 20
+WARM_UPS: Final = 3
+"""Of each source: Spark may give one worker two tasks of a query and another one none, and one query leaves such workers cold."""
 
 
 def main(
@@ -84,14 +86,14 @@ def _measure(
     rounds: int,
     console: Console,
 ) -> Sequence[Row]:
-    """All queries with one number of tasks; the first of each source, which warms Java and the workers up, is not counted."""
+    """All queries with one number of tasks; the first of each source, which warm Java and the workers up, are not counted."""
     rows = [Row(work, tasks, {source: [] for source in SOURCES}) for work in recorded]
     bookies = [bookie.pid for bookie in cluster.bookies]
     with session(scratch / "spark", tasks) as spark:
         if tasks == TASKS[0]:
             for each in recorded.values():
                 write_parquet(spark, each)
-        for number in range(-1, rounds):
+        for number in range(-WARM_UPS, rounds):
             console.print(f"{tasks} tasks, {'warming up' if number < 0 else f'round {number + 1}'}")
             for row in rows:
                 for source in SOURCES:
