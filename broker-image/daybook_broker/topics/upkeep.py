@@ -1,7 +1,8 @@
 """What a broker does for its topics now and then: trimming, expiry, backlog quotas, and the deletion of topics that nobody uses.
 
-One topic after the other, so that a broker of thousands of topics has one read of metadata under way and not thousands. What fails for
-one topic is logged and tried again in the next cycle.
+A cycle is spread over its interval, a few topics at a time: those of a broker of thousands would otherwise take seconds of its one thread at
+once, while entries wait. What these few read of the metadata goes to ZooKeeper in one request. What fails for one topic is logged and
+tried again in the next cycle.
 """
 
 import asyncio
@@ -26,6 +27,8 @@ from daybook_broker.topics.topic import Topic
 
 log = get_logger(__name__)
 
+TOGETHER: Final = 32
+"""How many topics are kept up at a time."""
 EVICT_TO: Final = 0.9
 """An eviction leaves this share of the quota, so that the next message does not cause the next one."""
 
@@ -54,21 +57,26 @@ class Upkeep:
             group.create_task(self._repeat(settings.quota_interval_ms, self.delete_unused))
             group.create_task(self._count(settings.quota_interval_ms))
 
-    async def _repeat(self, pause_ms: int, work: Callable[[Topic], Awaitable[None]]) -> None:
+    async def _repeat(self, interval_ms: int, work: Callable[[Topic], Awaitable[None]]) -> None:
+        await asyncio.sleep(interval_ms / 1000)
         while True:
-            await asyncio.sleep(pause_ms / 1000)
-            for topic in self._registry.served():
-                try:
-                    if not topic.is_closing:
-                        await work(topic)
-                except DaybookError as error:
-                    log.warning(
-                        "the upkeep of a topic failed; it is tried again",
-                        topic=str(topic.name),
-                        why=str(error),
-                    )
-                except Exception as error:
-                    log.error("the upkeep of a topic failed after an error of the broker", exc_info=error)
+            topics = self._registry.served()
+            firsts = range(0, len(topics) or 1, TOGETHER)
+            for first in firsts:
+                group = topics[first : first + TOGETHER]
+                await asyncio.gather(*(self._keep_up(topic, work) for topic in group))
+                await asyncio.sleep(interval_ms / 1000 / len(firsts))
+
+    async def _keep_up(self, topic: Topic, work: Callable[[Topic], Awaitable[None]]) -> None:
+        try:
+            if not topic.is_closing:
+                await work(topic)
+        except DaybookError as error:
+            log.warning(
+                "the upkeep of a topic failed; it is tried again", topic=str(topic.name), why=str(error)
+            )
+        except Exception as error:
+            log.error("the upkeep of a topic failed after an error of the broker", exc_info=error)
 
     async def _count(self, pause_ms: int) -> None:
         """For the metrics. A turn of the event loop for each topic: they may be many."""

@@ -9,6 +9,7 @@ import pulsar
 import pytest
 from daybook_broker.broker import Broker
 from daybook_broker.metrics import PREFIX
+from daybook_broker.topics import upkeep
 from daybook_broker.topics.topic import Topic
 from daybook_broker.topics.upkeep import bytes_behind
 
@@ -93,6 +94,29 @@ async def test_rule_51_ledgers_go_when_every_subscription_has_passed_them(broker
     await until(lambda: len(found.ledger_list.ledgers) == 2)
     assert found.extent.first.ledger_id > first
     await until_gone(lambda: broker.client.ledgers.read(first), NoSuchLedgerError)
+
+
+async def test_a_cycle_reaches_all_topics_a_few_at_a_time(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "TOGETHER", 2)
+    found = [await served(broker, new_topic()) for _ in range(5)]
+    under_way: set[TopicName] = set()
+    most = 0
+    read_policy = Topic.read_policy
+
+    async def counted(topic: Topic) -> None:
+        nonlocal most
+        under_way.add(topic.name)
+        most = max(most, len(under_way))
+        await read_policy(topic)
+        under_way.discard(topic.name)
+
+    monkeypatch.setattr(Topic, "read_policy", counted)
+    for topic in found:
+        await set_policy(broker, topic.name, ttl_ms=77_000)
+    await until(lambda: all(topic.policy.ttl_ms == 77_000 for topic in found))
+    assert most == 2
 
 
 async def test_what_is_retained_stays_although_everybody_has_passed_it(broker: Broker) -> None:
