@@ -57,6 +57,11 @@ class Node:
         return self.folder / "run" / "containerd.sock"
 
     @property
+    def storage(self) -> Path:
+        """Where its containerd keeps images and containers: gigabytes."""
+        return self.folder / "containerd"
+
+    @property
     def cgroup(self) -> str:
         """Its cgroup, of its own: kubelets that share one delete each other's pods."""
         return cgroups.name_of(self.name)
@@ -91,7 +96,7 @@ def _cni(node: Node) -> dict[str, Any]:
 def _containerd(node: Node) -> str:
     # restrict_oom_score_adj: without it runc fails where CAP_SYS_RESOURCE is missing
     return f"""version = 2
-root = "{node.folder}/containerd"
+root = "{node.storage}"
 state = "{node.folder}/run/containerd"
 disabled_plugins = ["io.containerd.internal.v1.opt"]
 [grpc]

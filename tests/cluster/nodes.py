@@ -170,11 +170,13 @@ class NodeCluster:
 
     def down(self, *, keep_logs: bool = False) -> None:
         """End everything and leave no trace, but the logs if they are to be looked at."""
-        names = [node.cgroup for node in self._known_nodes().values()]
+        nodes = list(self._known_nodes().values())
         self.sandbox.destroy()
-        for name in names:
-            cgroups.remove(name)
+        for node in nodes:
+            cgroups.remove(node.cgroup)
         if keep_logs:
+            for node in nodes:
+                shutil.rmtree(node.storage, ignore_errors=True)
             self._say(f"The logs are in {self.directory / 'log'}.")
         else:
             shutil.rmtree(self.directory, ignore_errors=True)
