@@ -25,6 +25,7 @@ from tests.process.integration.kit import (
     eventually,
     kill_all,
     off,
+    stands_still,
     start_all,
     until_gone,
     until_registered,
@@ -48,6 +49,7 @@ async def fails_late(cluster: LocalCluster, ledger: Ledger, victim: str) -> None
     await ledger.append(b"held by all")
     await ledger.replicated()
     cluster.kill_bookie(victim, signal.SIGSTOP)
+    await eventually(lambda: stands_still(cluster.file.bookie(victim).pid))
     for number in range(OWED):
         await ledger.append(b"owed %d" % number)
     assert ledger.ensemble_changes == 0
