@@ -61,6 +61,7 @@ class Upkeep:
         await asyncio.sleep(interval_ms / 1000)
         while True:
             topics = self._registry.served()
+            # without topics one empty group, after which the cycle waits all the same
             firsts = range(0, len(topics) or 1, TOGETHER)
             for first in firsts:
                 group = topics[first : first + TOGETHER]
