@@ -78,8 +78,8 @@ class Checkers:
                 "a deleted ledger is never written again", f"metadata of ledger {new.ledger_id} changed"
             )
         oracle.metadata, oracle.proposed, oracle.changed_us = new, None, self.world.now_us
+        oracle.discount_replaced()
         if new.last_fragment != old.last_fragment:
-            oracle.discount_replaced()
             self.audits.ensemble_changed(new, self.world.now_ms)
         if new.is_closed and not old.is_closed:
             self._closed(oracle, new)

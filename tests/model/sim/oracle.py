@@ -43,8 +43,11 @@ class Oracle:
         self.counted.setdefault(bookie, set()).update(named)
 
     def discount_replaced(self) -> None:
-        """The ensemble changed: a bookie that left it counts for nothing from there on, even if it returns (rule 17)."""
-        last = self.metadata.last_fragment
+        """The metadata changed: where it names a bookie no more, that one counts for nothing, even if it returns (rule 17).
+
+        A writer replaces bookies from an entry on; a repair moves the entries of an earlier fragment to another bookie.
+        """
         for bookie, entries in self.counted.items():
-            if bookie not in last.bookies:
-                entries.difference_update([entry for entry in entries if entry >= last.first_entry])
+            entries.difference_update(
+                [entry for entry in entries if bookie not in self.metadata.fragment_of(entry).bookies]
+            )
