@@ -284,10 +284,10 @@ class Bookie:
         return self.table.machine.refusals.vouch(barrier.wait(timeout_s)) is Code.OK
 
     def journal_bytes(self) -> int:
-        """What the journal's files take, the next one too if it is made already."""
+        """What the journal's files take, those too that are there for what comes."""
         journal, checkpoint = self.storage.journal, self.storage.store.checkpoint
         return (
-            journal.written.file_id - checkpoint.file_id + 1 + journal.has_spare
+            journal.written.file_id - checkpoint.file_id + 1 + journal.spares
         ) * self.settings.journal_file_bytes
 
     # Space

@@ -4,8 +4,9 @@ A passive object behind the Disk interface, without a thread, so that it also ru
 groups, syncs once, then answers for all of them. After a failed write or fsync it is unknown what is durable (fsyncgate),
 so the journal refuses every further call and the process must stop; the next start replays (rule 23). A full disk fails
 at preallocation, before anything is promised, and is no such failure (rule 30); nor is a process without file
-descriptors. The journal removes a file only when the store holds all of it (rule 24), and writes no byte twice, so that
-a replay never takes stale bytes for new ones.
+descriptors. The journal removes a file, or writes it again, only when the store holds all of it (rule 24). A replay never
+takes what an earlier use left in a file for something new: a group names its file, and its checksum covers what the group
+consists of (rule 25).
 """
 
 import secrets
@@ -91,6 +92,11 @@ class Journal:
         """Whether the next file was created ahead of time."""
         return self._spare.is_ready
 
+    @property
+    def spares(self) -> int:
+        """How many files there are beside those that hold records, each of `journal_file_bytes`."""
+        return self._spare.count
+
     def append(self, records: Sequence[Record]) -> Position:
         """Write `records` in order and return where they end; they are durable after `sync`.
 
@@ -124,7 +130,8 @@ class Journal:
     def trim(self, up_to: Position) -> int:
         """Remove the files that end before `up_to`, whose content the store must hold durably; return how many.
 
-        The oldest file goes first, so that a crash in between leaves no gap. Raises BookieMustStopError.
+        The oldest file goes first, so that a crash in between leaves no gap. One is kept to be written again, if this
+        process made it, as only those surely have the size of the settings. Raises BookieMustStopError.
         """
         self._check_alive()
         assert up_to <= max(self.durable, self._replay.end), "the store cannot hold what the journal does not"
@@ -135,7 +142,7 @@ class Journal:
         try:
             for file_id in sorted(each for each in self._file_ids.copy() if each < up_to.file_id):
                 with suppress(FileNotFoundError):
-                    self._disk.unlink(file_name(file_id))
+                    self._remove(file_id)
                 self._file_ids.discard(file_id)
                 removed += 1
             if removed:
@@ -144,9 +151,14 @@ class Journal:
             self._fail("a journal file could not be removed", error)
         return removed
 
+    def _remove(self, file_id: int) -> None:
+        is_own = file_id not in self._replay.found
+        if not (is_own and self._spare.keep(file_name(file_id))):
+            self._disk.unlink(file_name(file_id))
+
     def has_room(self) -> bool:
         """Whether there is room for a further file now; from any thread. Raises OSError."""
-        return self.has_spare or has_room(self._disk, self._file_bytes)
+        return self.spares > 0 or has_room(self._disk, self._file_bytes)
 
     def close(self) -> None:
         """Sync, and write an empty group: it records what was durable, so that a replay recognises later damage."""
@@ -231,7 +243,7 @@ class Journal:
         reused = self._file is None and self._last_header is not None and end.offset == DATA_START
         if reused:  # the last file holds no group: put a fresh one in its place
             assert self._last_header is not None
-            header = self._last_header._replace(salt=self._new_salt(), first_sequence=self._sequence)
+            header = FileHeader(end.file_id, self._last_header.previous_end, self._sequence, self._new_salt())
         elif self._last_header is None:
             header = FileHeader(START.file_id, 0, self._sequence, self._new_salt())
         else:

@@ -74,6 +74,11 @@ class SimFile:
         self.disk.check("read")
         return bytes(self.seen[offset : offset + size_bytes])
 
+    def sector(self, number: int) -> bytes:
+        """What a sector holds as the process sees it."""
+        size_bytes = self.disk.sector_bytes
+        return bytes(self.seen[number * size_bytes : (number + 1) * size_bytes])
+
     def written_ranges(self, offset: int) -> list[tuple[int, int]]:
         return [(offset, len(self.seen))] if offset < len(self.seen) else []
 
