@@ -240,6 +240,16 @@ def test_an_orphan_is_found_after_a_deletion_or_a_move() -> None:
     assert len(orphans(scene)) == 4
 
 
+def test_a_bookie_whose_entries_a_repair_has_moved_owes_them_no_more() -> None:
+    scene = Scene()
+    scene.metadata_changed(OPEN, LATER)
+    scene.oracles[0].counted["b2"] = {0, 1}
+    with pytest.raises(ViolationError, match="limbo ends only when all is copied"):
+        scene.limbo_cleared("b2", 0, ())
+    scene.metadata_changed(LATER, LATER.with_replica(0, "b2", "b4"))
+    scene.limbo_cleared("b2", 0, ())
+
+
 @pytest.mark.parametrize(("racks", "found"), [("0010", 0), ("0000", 0), ("0001", 1)])
 def test_a_fragment_in_one_rack_is_misplaced_only_if_a_move_would_help(racks: str, found: int) -> None:
     here = {f"b{i}": BookieInfo(f"b{i}", rack=rack) for i, rack in enumerate(racks)}
