@@ -5,6 +5,7 @@ waits or reads entries, and it makes rule 43 plain: whoever checks a fence puts 
 anyone else can decide.
 """
 
+import random
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -34,7 +35,11 @@ class LedgerTable:
         write_cache_bytes: int,
         flush_bytes: int,
     ) -> None:
-        """`has_waiters`: whether a long poll waits for a ledger. `write_cache_bytes` bounds the generation that takes frames; at `flush_bytes` a flush is asked for."""
+        """`has_waiters`: whether a long poll waits for a ledger. `write_cache_bytes` bounds the generation that takes frames.
+
+        A flush is asked for at `flush_bytes` at the latest, from half of it on: where each time is drawn. Bookies of an
+        ensemble receive about the same, and would all flush at the same time, while entries wait for an ack quorum of them.
+        """
         self.lock = threading.Lock()
         self.storage = storage
         self.machine: BookieMachine[Record] = BookieMachine(
@@ -46,6 +51,7 @@ class LedgerTable:
         self.flush_wanted = threading.Event()
         self._write_cache_bytes = write_cache_bytes
         self._flush_bytes = flush_bytes
+        self._due_bytes = self._draw_due_bytes()
         self._room = threading.Condition(self.lock)
         self._stopping = False
 
@@ -124,7 +130,7 @@ class LedgerTable:
 
     def flush_if_due(self) -> None:
         """Ask for a flush if enough has gathered. With the lock held, after frames were accepted."""
-        if self.storage.cache.active_bytes >= self._flush_bytes:
+        if self.storage.cache.active_bytes >= self._due_bytes:
             self.flush_wanted.set()
 
     def wait_for_room(self, size_bytes: int) -> None:
@@ -146,7 +152,11 @@ class LedgerTable:
 
     def room_made(self) -> None:
         """The cache was swapped. With the lock held."""
+        self._due_bytes = self._draw_due_bytes()
         self._room.notify_all()
+
+    def _draw_due_bytes(self) -> int:
+        return random.randint(-(-self._flush_bytes // 2), self._flush_bytes)
 
     def set_space(self, space: SpaceState) -> None:
         """What the disks allow from now on. Takes the lock itself."""

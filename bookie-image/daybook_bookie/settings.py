@@ -98,7 +98,11 @@ class BookieSettings(ProcessSettings):
     )
 
     write_cache_bytes: int = Field(64 * MIB, ge=_BYTES_MIN, description="write cache, each of the two halves")
-    flush_bytes: int = Field(32 * MIB, ge=1, description="flush the write cache to the store at this size")
+    flush_bytes: int = Field(
+        32 * MIB,
+        ge=1,
+        description="flush the write cache to the store at this size, or from half of it on, drawn each time",
+    )
     flush_interval_ms: int = Field(10_000, ge=10, description="and at this age at the latest")
     journal_queue_bytes: int = Field(32 * MIB, ge=_BYTES_MIN, description="frames that wait for the journal")
     journal_file_bytes: int = Field(128 * MIB, ge=_BYTES_MIN, description="size of a journal file")

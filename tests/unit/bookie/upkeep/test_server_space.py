@@ -384,3 +384,16 @@ def test_registration_tells_how_much_is_free(start_bookie: StartBookie) -> None:
     assert bookie.metric("registered") == 1
     bookie.link.unregister()
     assert bookie.metric("registered") == 0
+
+
+def test_each_flush_is_due_at_a_size_of_its_own(start_bookie: StartBookie) -> None:
+    """So that bookies with the same load do not flush at the same time."""
+    table = start_bookie(flush_bytes=8 << 20).bookie.table
+    sizes = set()
+    for _ in range(64):
+        with table.lock:
+            table.room_made()
+            sizes.add(table._due_bytes)
+    assert len(sizes) > 32
+    assert min(sizes) >= 4 << 20
+    assert max(sizes) <= 8 << 20
