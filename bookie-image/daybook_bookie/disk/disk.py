@@ -5,6 +5,7 @@ tears writes and raises EIO or ENOSPC (rule 23, rule 25, rule 30). Durability is
 `fdatasync`, names after `sync_directory`. Names are relative to the disk's one directory.
 """
 
+import ctypes
 import errno
 import os
 import threading
@@ -26,6 +27,9 @@ NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 """The error numbers that mean that this process, or the machine, has no file descriptor left: no disk failure either."""
 
 _NONE: Final = -1
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_ZERO_RANGE: Final = 0x10
+"""FALLOC_FL_ZERO_RANGE of Linux."""
 T = TypeVar("T")
 
 
@@ -46,6 +50,9 @@ class DiskFile(Protocol):
 
     def preallocate(self, size_bytes: int) -> None:
         """Reserve the space, so that later writes within it cannot fail for lack of it; it reads as zeros."""
+
+    def zero(self, size_bytes: int) -> None:
+        """Have the first `size_bytes` read as zeros, and keep their space reserved; EOPNOTSUPP where the file system cannot."""
 
     def size_bytes(self) -> int:
         """The file's size."""
@@ -128,6 +135,12 @@ class _RealFile:
 
     def preallocate(self, size_bytes: int) -> None:
         os.posix_fallocate(self._descriptor, 0, size_bytes)
+
+    def zero(self, size_bytes: int) -> None:
+        # Python's os has no fallocate with a mode
+        if _LIBC.fallocate(self._descriptor, _ZERO_RANGE, ctypes.c_long(0), ctypes.c_long(size_bytes)) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
 
     def size_bytes(self) -> int:
         return os.fstat(self._descriptor).st_size

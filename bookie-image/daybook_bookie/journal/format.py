@@ -1,23 +1,18 @@
 """The journal's bytes: a file header, then groups of records, each group at a page boundary.
 
-A record is a frame as it came, or a decision about a ledger that must survive a crash. A frame has checksums of its own;
-any other record is small. A LAC that a writer publishes is a frame without entries, or a row of a table.
+A record is a frame as it came, or a decision about a ledger that must survive a crash. A frame has checksums of its own,
+so the journal adds none; any other record is small, and the group's checksum covers it. A LAC that a writer publishes is a
+frame without entries, or a row of a table.
 
 A group is what one write call stores: a header, a table of its records, the records. The header names the group's own
 place (file, offset, sequence), so that a group is never taken for another one, and the position that was durable before
 the group was written: with that position a replay distinguishes a torn tail from damage (rule 25). The header's checksum is
 seeded with the file's salt, so that no payload can imitate a group. Groups never share a page, so no write touches bytes
 that were acknowledged.
-
-A file may have held other groups before. Where a power cut kept a group's header and left older bytes behind it, these may
-be sound frames of just the same sizes. So the group has a checksum over all of its records, in which the header of a frame
-stands for the frame. It is not CRC32C: the CRC32C of bytes that end with their own CRC32C, as a frame's header and a row of
-LACs do, is the same for all of them. Files of format 1 were written once, and their groups' checksum leaves frames out.
 """
 
 import struct
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from itertools import chain
 from typing import Final, NamedTuple
@@ -26,7 +21,7 @@ from crc32c import crc32c
 
 from daybook.core.bookie.questions import KEY_BYTES_MAX
 from daybook.core.errors import FrameError
-from daybook.core.format.frame import HEADER_BYTES, Buffer, check_body, decode_header
+from daybook.core.format.frame import Buffer, check_body, decode_header
 from daybook.core.format.lac_table import LacRow, decode_lac_table, lac_table
 from daybook.core.ids import LedgerId
 from daybook_bookie.disk.errors import JournalCorruptError
@@ -44,13 +39,10 @@ _FILE: Final = struct.Struct("<4sIQQQI")
 _GROUP: Final = struct.Struct("<4sIQQQQQIII")
 _ROW: Final = struct.Struct("<II")
 _CRC: Final = struct.Struct("<I")
-_FILE_MAGICS: Final = {b"DBJ1": 1, b"DBJ2": 2}
-"""The format of a file by its first bytes."""
-_FILE_MAGIC: Final = b"DBJ2"
+_FILE_MAGIC: Final = b"DBJ1"
 GROUP_MAGIC: Final = b"DBG1"
 GROUP_HEADER_BYTES: Final = _GROUP.size
 FILE_HEADER_BYTES: Final = _FILE.size
-_ZEROS: Final = memoryview(bytes(PAGE_BYTES))
 ROW_BYTES: Final = _ROW.size
 
 
@@ -188,7 +180,6 @@ class FileHeader(NamedTuple):
     previous_end: int
     first_sequence: int
     salt: int
-    format: int = 2
 
 
 def file_name(file_id: int) -> str:
@@ -213,7 +204,6 @@ def page_end(offset: int) -> int:
 
 def pack_file_header(header: FileHeader) -> bytes:
     """The header's bytes, with a checksum."""
-    assert header.format == _FILE_MAGICS[_FILE_MAGIC], "only the newest format is written"
     packed = _FILE.pack(
         _FILE_MAGIC, header.salt, header.file_id, header.previous_end, header.first_sequence, 0
     )
@@ -226,10 +216,9 @@ def unpack_file_header(data: bytes) -> FileHeader | None:
     if len(data) < FILE_HEADER_BYTES:
         return None
     magic, salt, file_id, previous_end, first_sequence, crc = _FILE.unpack_from(data)
-    file_format = _FILE_MAGICS.get(magic)
-    if file_format is None or crc32c(data[: FILE_HEADER_BYTES - _CRC.size]) != crc:
+    if magic != _FILE_MAGIC or crc32c(data[: FILE_HEADER_BYTES - _CRC.size]) != crc:
         return None
-    return FileHeader(file_id, previous_end, first_sequence, salt, file_format)
+    return FileHeader(file_id, previous_end, first_sequence, salt)
 
 
 # -- groups
@@ -244,7 +233,7 @@ class GroupHeader(NamedTuple):
     sequence: int
     durable: Position
     payload_bytes: int
-    records_crc: int
+    table_crc: int
 
     @property
     def size_bytes(self) -> int:
@@ -264,17 +253,17 @@ def group_bytes(records: Sequence[Record]) -> int:
 def pack_group(
     records: Sequence[Record], place: Position, sequence: int, durable: Position, salt: int
 ) -> list[Buffer]:
-    """The group's buffers for one gathering write, up to the page's end; frames are not copied.
-
-    Whole pages are written, so that the kernel need not read what an earlier use left in the last one.
-    """
+    """The group's buffers for one gathering write; frames are not copied."""
     assert 0 <= len(records) <= RECORDS_MAX
     bodies = [body for _, body in records]
     sizes = list(map(len, bodies))
     kinds = [kind for kind, _ in records]
     table = struct.pack(f"<{2 * len(records)}I", *chain.from_iterable(zip(kinds, sizes, strict=True)))
-    payload_bytes = sum(sizes)
-    rest_bytes = -(GROUP_HEADER_BYTES + len(table) + payload_bytes) % PAGE_BYTES
+    table_crc = crc32c(table)
+    if kinds.count(RecordKind.FRAME) < len(kinds):
+        for kind, body in records:
+            if kind is not RecordKind.FRAME:
+                table_crc = crc32c(body, table_crc)
     header = _GROUP.pack(
         GROUP_MAGIC,
         len(records),
@@ -283,45 +272,28 @@ def pack_group(
         sequence,
         durable.file_id,
         durable.offset,
-        payload_bytes,
-        _records_crc(table, records),
+        sum(sizes),
+        table_crc,
         0,
     )[: -_CRC.size]
-    return [header + _CRC.pack(crc32c(header, salt)) + table, *bodies, _ZEROS[:rest_bytes]]
-
-
-def _records_crc(table: Buffer, records: Iterable[tuple[int, Buffer]]) -> int:
-    """The checksum over the table and the records; each frame has checksums in its header, which stands for it."""
-    frame = RecordKind.FRAME
-    return zlib.crc32(
-        b"".join([table, *[body[:HEADER_BYTES] if kind == frame else body for kind, body in records]])
-    )
-
-
-def _records_crc_1(table: Buffer, records: Iterable[tuple[int, Buffer]]) -> int:
-    """The checksum of format 1, which leaves frames out."""
-    crc = crc32c(table)
-    for kind, body in records:
-        if kind != RecordKind.FRAME:
-            crc = crc32c(body, crc)
-    return crc
+    return [header + _CRC.pack(crc32c(header, salt)) + table, *bodies]
 
 
 def unpack_group_header(data: bytes, place: Position, salt: int) -> GroupHeader | None:
     """The header of the group at `place`; None if there is none, or it belongs elsewhere."""
     if len(data) < GROUP_HEADER_BYTES or data[:4] != GROUP_MAGIC:
         return None
-    _, records, file_id, offset, sequence, durable_file, durable_offset, payload, records_crc, crc = (
+    _, records, file_id, offset, sequence, durable_file, durable_offset, payload, table_crc, crc = (
         _GROUP.unpack_from(data)
     )
     if crc32c(memoryview(data)[: GROUP_HEADER_BYTES - _CRC.size], salt) != crc or (file_id, offset) != place:
         return None
     durable = Position(durable_file, durable_offset)
-    return GroupHeader(records, file_id, offset, sequence, durable, payload, records_crc)
+    return GroupHeader(records, file_id, offset, sequence, durable, payload, table_crc)
 
 
-def unpack_records(group: GroupHeader, data: bytes, file_format: int) -> list[Record]:
-    """The records of a group whose bytes after the header are `data`, in a file of `file_format`.
+def unpack_records(group: GroupHeader, data: bytes) -> list[Record]:
+    """The records of a group whose bytes after the header are `data`.
 
     Raises DamagedGroupError, and JournalCorruptError for a sound group with a record of another release: it was
     acknowledged, so it is no torn tail.
@@ -331,6 +303,7 @@ def unpack_records(group: GroupHeader, data: bytes, file_format: int) -> list[Re
         msg = "the file ends within the group"
         raise DamagedGroupError(msg)
     view = memoryview(data)
+    table_crc = crc32c(view[:table_bytes])
     records = []
     at = table_bytes
     for number, size in _ROW.iter_unpack(view[:table_bytes]):
@@ -338,9 +311,10 @@ def unpack_records(group: GroupHeader, data: bytes, file_format: int) -> list[Re
         at += size
         if number == RecordKind.FRAME:
             check_frame(body, size)
+        else:
+            table_crc = crc32c(body, table_crc)
         records.append((number, body))
-    checksum = _records_crc if file_format > 1 else _records_crc_1
-    if at != len(data) or checksum(view[:table_bytes], records) != group.records_crc:
+    if at != len(data) or table_crc != group.table_crc:
         msg = "the group's table or a record fails its checksum"
         raise DamagedGroupError(msg)
     for number, body in records:

@@ -4,9 +4,8 @@ A passive object behind the Disk interface, without a thread, so that it also ru
 groups, syncs once, then answers for all of them. After a failed write or fsync it is unknown what is durable (fsyncgate),
 so the journal refuses every further call and the process must stop; the next start replays (rule 23). A full disk fails
 at preallocation, before anything is promised, and is no such failure (rule 30); nor is a process without file
-descriptors. The journal removes a file, or writes it again, only when the store holds all of it (rule 24). A replay never
-takes what an earlier use left in a file for something new: a group names its file, and its checksum covers what the group
-consists of (rule 25).
+descriptors. The journal removes a file, or uses it again, only when the store holds all of it (rule 24). A file that is
+used again is all zeros before it is written, so that a replay never takes stale bytes for new ones.
 """
 
 import secrets
@@ -31,7 +30,7 @@ from daybook_bookie.journal.format import (
     pack_group,
 )
 from daybook_bookie.journal.replay import JournalReplay
-from daybook_bookie.journal.spare import SPARE, SpareFile
+from daybook_bookie.journal.spare import TAKEN, SpareFile
 
 _READ_ONLY: Final = "the bookie is read-only until ledgers are deleted or the volume grows"
 
@@ -130,7 +129,7 @@ class Journal:
     def trim(self, up_to: Position) -> int:
         """Remove the files that end before `up_to`, whose content the store must hold durably; return how many.
 
-        The oldest file goes first, so that a crash in between leaves no gap. One is kept to be written again, if this
+        The oldest file goes first, so that a crash in between leaves no gap. One is kept to be used again, if this
         process made it, as only those surely have the size of the settings. Raises BookieMustStopError.
         """
         self._check_alive()
@@ -158,7 +157,7 @@ class Journal:
 
     def has_room(self) -> bool:
         """Whether there is room for a further file now; from any thread. Raises OSError."""
-        return self.spares > 0 or has_room(self._disk, self._file_bytes)
+        return self.has_spare or has_room(self._disk, self._file_bytes)
 
     def close(self) -> None:
         """Sync, and write an empty group: it records what was durable, so that a replay recognises later damage."""
@@ -243,7 +242,7 @@ class Journal:
         reused = self._file is None and self._last_header is not None and end.offset == DATA_START
         if reused:  # the last file holds no group: put a fresh one in its place
             assert self._last_header is not None
-            header = FileHeader(end.file_id, self._last_header.previous_end, self._sequence, self._new_salt())
+            header = self._last_header._replace(salt=self._new_salt(), first_sequence=self._sequence)
         elif self._last_header is None:
             header = FileHeader(START.file_id, 0, self._sequence, self._new_salt())
         else:
@@ -264,7 +263,7 @@ class Journal:
         try:
             file.pwritev([pack_file_header(header)], 0)
             file.fdatasync()
-            self._disk.rename(SPARE, file_name(header.file_id))
+            self._disk.rename(TAKEN, file_name(header.file_id))
         except OSError as error:
             file.close()
             self._refuse_or_fail(error)

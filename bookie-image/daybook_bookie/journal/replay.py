@@ -148,8 +148,9 @@ class JournalReplay:
     def _group(
         self, file: DiskFile, place: Position, sequence: int | None
     ) -> tuple[GroupHeader, list[Record]]:
-        header = self.headers[place.file_id]
-        group = unpack_group_header(file.read(place.offset, GROUP_HEADER_BYTES), place, header.salt)
+        group = unpack_group_header(
+            file.read(place.offset, GROUP_HEADER_BYTES), place, self.headers[place.file_id].salt
+        )
         if group is None or sequence not in (None, group.sequence):
             msg = "no group begins here"
             raise DamagedGroupError(msg)
@@ -157,7 +158,7 @@ class JournalReplay:
             msg = "the file ends within the group"
             raise DamagedGroupError(msg)
         rest = file.read(place.offset + GROUP_HEADER_BYTES, group.size_bytes - GROUP_HEADER_BYTES)
-        return group, unpack_records(group, rest, header.format)
+        return group, unpack_records(group, rest)
 
     def _refuse_if_durable(
         self, file: DiskFile, place: Position, following: FileHeader | None, damage: DamagedGroupError

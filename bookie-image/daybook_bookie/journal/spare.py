@@ -1,22 +1,25 @@
 """The spare file: the journal's next file, there ahead of time, as preallocation takes time and a file descriptor.
 
 A thread of its own calls `make`, so that the journal's thread need not; the journal calls `take`, which makes the file
-if there is none yet. Until then it has no journal file's name, so a replay ignores a spare file, and the next start
-makes it anew (rule 24, rule 25).
+if there is none yet. None of the names here is a journal file's, so a replay ignores these files, and the next start
+makes them anew (rule 24, rule 25).
 
-A file that the journal needs no more becomes a spare file where it can (`keep`): to write again what is allocated takes a
-quarter of the time. A removed file's space is given back to the disk, where the file system discards it while syncs wait,
-and each write into a new file changes the file system's own records as well (docs/performance.md).
+A file that the journal needs no more becomes a spare file where it can (`keep`). Its space stays allocated, and reads as
+zeros again: a file system that discards what is removed does so while syncs wait (docs/adr/0015).
 """
 
+import errno
 import threading
 from contextlib import suppress
 from typing import Final
 
-from daybook_bookie.disk.disk import Disk, DiskFile
+from daybook_bookie.disk.disk import FULL, Disk, DiskFile
 
 SPARE: Final = "journal.tmp"
 USED: Final = "journal-used.tmp"
+TAKEN: Final = "journal-taken.tmp"
+_CANNOT_ZERO: Final = FULL | {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+"""The file system has no way to zero a range, or no room to note that it did."""
 
 
 class SpareFile:
@@ -48,13 +51,16 @@ class SpareFile:
                 self._file = self._made()
 
     def take(self) -> DiskFile:
-        """Hand over the file, under the name SPARE; waits for a `make` that runs. Raises OSError."""
+        """Hand over the file, under the name TAKEN, which no other thread touches; waits for a `make` that runs. Raises OSError."""
         with self._making:
-            file, self._file = self._file or self._made(), None
+            if self._file is None:
+                self._file = self._made()
+            self._disk.rename(SPARE, TAKEN)
+            file, self._file = self._file, None
         return file
 
     def keep(self, name: str) -> bool:
-        """Keep the journal's file `name`, which has the full size; False if one is kept already. Raises OSError.
+        """Keep the journal's file `name`, which has the full size; False if it has to be removed. Raises OSError.
 
         The new name is durable with the directory's next sync. The file may be written before that: the store's checkpoint is
         past what the old name stands for, so no replay reads it.
@@ -62,7 +68,12 @@ class SpareFile:
         with self._making:
             if self._has_used:
                 return False
-            self._disk.rename(name, USED)
+            try:
+                self._disk.rename(name, USED)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                return False
             self._has_used = True
             return True
 
@@ -74,15 +85,21 @@ class SpareFile:
                 self._file = None
 
     def _made(self) -> DiskFile:
-        return self._reopened() if self._has_used else self._created()
+        return (self._zeroed() if self._has_used else None) or self._created()
 
-    def _reopened(self) -> DiskFile:
+    def _zeroed(self) -> DiskFile | None:
+        """The file that was kept, durably all zeros, so that nothing of it is ever replayed; None where that cannot be."""
         file = self._disk.open(USED)
         try:
+            file.zero(self._file_bytes)
+            file.fdatasync()
             self._disk.rename(USED, SPARE)
-        except OSError:
+        except OSError as error:
             file.close()
-            raise
+            if error.errno not in _CANNOT_ZERO:
+                raise
+            self._has_used = False
+            return None
         self._has_used = False
         return file
 

@@ -87,6 +87,11 @@ class SimFile:
         for content in (self.seen, self.platter):
             content.extend(bytes(size_bytes - len(content)))
 
+    def zero(self, size_bytes: int) -> None:
+        self.disk.check("zero")
+        self.seen[:size_bytes] = bytes(size_bytes)
+        self.dirty |= set(range(-(-size_bytes // self.disk.sector_bytes)))
+
     def size_bytes(self) -> int:
         return len(self.seen)
 

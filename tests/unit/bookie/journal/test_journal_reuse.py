@@ -2,6 +2,8 @@
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -9,7 +11,6 @@ from pathlib import Path
 import pytest
 from daybook_bookie.disk.disk import RealDisk
 from daybook_bookie.disk.errors import BookieMustStopError
-from daybook_bookie.journal import format as journal_format
 from daybook_bookie.journal.format import (
     PAGE_BYTES,
     START,
@@ -19,10 +20,9 @@ from daybook_bookie.journal.format import (
     file_name,
     frame_record,
     lac_table_record,
-    pack_group,
 )
 from daybook_bookie.journal.journal import Journal
-from daybook_bookie.journal.spare import SPARE, USED
+from daybook_bookie.journal.spare import SPARE, TAKEN, USED
 
 from daybook.core.format.lac_table import LacRow
 from tests.unit.bookie.journal.test_journal import (
@@ -140,48 +140,99 @@ def test_rule_25_older_records_of_the_same_sizes_are_not_taken_for_a_torn_groups
             assert records or not (all(choice) and rest)
 
 
-@pytest.mark.parametrize("operation", ["rename", "sync_directory", "open", "pwritev", "fdatasync"])
 @pytest.mark.parametrize("keep_names", [False, True])
-def test_rule_24_a_power_cut_while_a_file_changes_its_use_loses_nothing(
-    operation: str, keep_names: bool
+def test_rule_24_a_power_cut_at_any_operation_while_files_change_their_use_loses_nothing(
+    keep_names: bool,
+) -> None:
+    steps = 0
+    while True:
+        steps += 1
+        disk, journal = created()
+        checkpoint, synced = START, []
+        left = iter(range(steps, -1, -1))
+
+        def check(_: str, left: Iterator[int] = left) -> None:
+            if next(left, 0) == 0:
+                raise OSError(errno.EIO, "the power goes here")
+
+        disk.check = check  # type: ignore[method-assign, assignment]
+        number = 0
+        try:
+            for lap in range(4):
+                file_id = journal.written.file_id
+                while journal.written.file_id < file_id + 1 + lap % 2:
+                    number += 1
+                    append_each(journal, [number])
+                    synced.append(fence_record(number))
+                    if number % 7 == 0:
+                        journal.make_spare()
+                checkpoint, synced = journal.durable, []
+                journal.trim(checkpoint)
+        except (BookieMustStopError, OSError):
+            cut = disk.power_cut(lambda *_: False, keep_names=keep_names)
+            records = reopen(cut, checkpoint)[1]
+            assert records[: len(synced)] == synced, f"operation {steps}"
+            assert len(records) <= len(synced) + 1
+            continue
+        assert steps > 100
+        return
+
+
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_rule_25_a_spare_that_is_made_while_another_one_is_taken_has_a_file_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, is_ready: bool
 ) -> None:
     disk, journal = created()
-    roll(journal)
-    checkpoint = journal.durable
-    append_each(journal, [1, 2])
-    disk.fail[operation] = OSError(errno.EIO, "the power goes here")
-    try:
-        journal.trim(checkpoint)
+    journal.trim(roll(journal))
+    if is_ready:  # and another one is kept
         journal.make_spare()
-        append_each(journal, range(3, 40))
-    except (BookieMustStopError, OSError):
-        pass
-    else:
-        pytest.fail("no operation of the disk was refused")
-    left = disk.power_cut(lambda *_: False, keep_names=keep_names)
-    records = reopen(left, checkpoint)[1]
-    assert records[:2] == [fence_record(1), fence_record(2)]
-    assert records == [fence_record(n) for n in range(1, len(records) + 1)]
+        journal.trim(roll(journal))
+        journal.make_spare()
+        journal.trim(roll(journal))
+    rename = SimDisk.rename
+
+    def made_meanwhile(disk: SimDisk, old: str, new: str) -> None:
+        if old == TAKEN:
+            journal.make_spare()
+        rename(disk, old, new)
+
+    monkeypatch.setattr(SimDisk, "rename", made_meanwhile)
+    checkpoint = roll(journal)
+    append_each(journal, [1])
+    roll(journal)
+    records = reopen(lost(disk), checkpoint)[1]
+    assert records[0] == fence_record(1)
 
 
-def test_groups_are_written_as_whole_pages() -> None:
-    """So the kernel never reads a page to write a part of it."""
-    for record in (fence_record(1), frame_record(frame(7, [1], size=PAGE_BYTES))):
-        buffers = pack_group([record] * 3, START, 1, START, 1)
-        assert sum(map(len, buffers)) % PAGE_BYTES == 0
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.ENOSPC])
+def test_a_file_that_cannot_be_zeroed_is_removed_and_another_one_made(number: int) -> None:
+    disk, journal = created()
+    journal.trim(roll(journal))
+    disk.fail["zero"] = OSError(number, "injected")
+    journal.make_spare()
+    assert disk.names() == [file_name(2), SPARE]
+    journal.trim(roll(journal))
+    assert disk.names() == [file_name(3), USED]
 
 
-def test_files_of_format_1_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They were written once, by earlier releases, and their groups' checksum leaves frames out."""
-    disk = SimDisk()
-    written = [frame_record(frame(7, [1])), fence_record(7), lac_tables(1)]
-    with monkeypatch.context() as former:
-        former.setattr(journal_format, "_records_crc", journal_format._records_crc_1)
-        former.setattr(journal_format, "_FILE_MAGIC", b"DBJ1")
-        former.setattr(journal_format.FileHeader, "format", property(lambda _: 1))
-        journal = created_on(disk)
-        journal.append(written)
-        journal.sync()
-    assert bytes(disk.files[file_name(1)].seen[:4]) == b"DBJ1"
-    journal, records = reopen(lost(disk))
-    assert records == written
+def test_rule_30_a_full_disk_that_refuses_a_new_name_keeps_no_file() -> None:
+    disk, journal = created()
+    end = roll(journal)
+    disk.fail["rename"] = OSError(errno.ENOSPC, "injected")
+    assert journal.trim(end) == 1
+    assert disk.names() == [file_name(2)]
+
+
+def test_a_real_file_reads_as_zeros_again_and_keeps_its_space(tmp_path: Path) -> None:
+    file = RealDisk(tmp_path).open("file", create=True)
+    file.preallocate(PAGE_BYTES)
+    file.pwritev([b"x" * PAGE_BYTES], 0)
+    file.fdatasync()
+    blocks = (tmp_path / "file").stat().st_blocks
+    with suppress(OSError):  # some file systems cannot, and then a file is removed
+        file.zero(PAGE_BYTES)
+        assert file.read(0, PAGE_BYTES) == bytes(PAGE_BYTES)
+        assert (tmp_path / "file").stat().st_blocks == blocks
+    file.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.zero(PAGE_BYTES)

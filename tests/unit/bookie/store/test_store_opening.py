@@ -37,6 +37,7 @@ class WatchedFile:
         self.read = file.read
         self.written_ranges = file.written_ranges
         self.preallocate = file.preallocate
+        self.zero = file.zero
         self.size_bytes = file.size_bytes
         self.close = file.close
 
