@@ -258,7 +258,7 @@ async def keep(out: Path, directory: Path) -> None:
 
 def _as_kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     """Every file but those that are made anew at each start; and nobody's."""
-    if member.name.endswith(("/journal.tmp", "/lock.mdb")):
+    if member.name.endswith((".tmp", "/lock.mdb")):
         return None
     member.uid = member.gid = 0
     member.uname = member.gname = ""

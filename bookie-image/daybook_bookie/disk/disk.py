@@ -137,10 +137,12 @@ class _RealFile:
         os.posix_fallocate(self._descriptor, 0, size_bytes)
 
     def zero(self, size_bytes: int) -> None:
-        # Python's os has no fallocate with a mode
-        if _LIBC.fallocate(self._descriptor, _ZERO_RANGE, ctypes.c_long(0), ctypes.c_long(size_bytes)) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+        # Python's os has no fallocate with a mode, which would also call again after a signal
+        while (
+            _LIBC.fallocate(self._descriptor, _ZERO_RANGE, ctypes.c_long(0), ctypes.c_long(size_bytes)) != 0
+        ):
+            if (number := ctypes.get_errno()) != errno.EINTR:
+                raise OSError(number, os.strerror(number))
 
     def size_bytes(self) -> int:
         return os.fstat(self._descriptor).st_size

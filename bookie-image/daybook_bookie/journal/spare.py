@@ -2,7 +2,7 @@
 
 A thread of its own calls `make`, so that the journal's thread need not; the journal calls `take`, which makes the file
 if there is none yet. None of the names here is a journal file's, so a replay ignores these files, and the next start
-makes them anew (rule 24, rule 25).
+replaces them (rule 24, rule 25).
 
 A file that the journal needs no more becomes a spare file where it can (`keep`). Its space stays allocated, and reads as
 zeros again: a file system that discards what is removed does so while syncs wait (docs/adr/0015).
@@ -47,16 +47,14 @@ class SpareFile:
     def make(self) -> None:
         """Make the file ready, unless it is. Raises OSError, and leaves nothing behind."""
         with self._making:
-            if self._file is None:
-                self._file = self._made()
+            self._ready()
 
     def take(self) -> DiskFile:
         """Hand over the file, under the name TAKEN, which no other thread touches; waits for a `make` that runs. Raises OSError."""
         with self._making:
-            if self._file is None:
-                self._file = self._made()
+            file = self._ready()
             self._disk.rename(SPARE, TAKEN)
-            file, self._file = self._file, None
+            self._file = None
         return file
 
     def keep(self, name: str) -> bool:
@@ -84,22 +82,24 @@ class SpareFile:
                 self._file.close()
                 self._file = None
 
-    def _made(self) -> DiskFile:
-        return (self._zeroed() if self._has_used else None) or self._created()
+    def _ready(self) -> DiskFile:
+        if self._file is None:
+            self._file = (self._zeroed() if self._has_used else None) or self._created()
+        return self._file
 
     def _zeroed(self) -> DiskFile | None:
         """The file that was kept, durably all zeros, so that nothing of it is ever replayed; None where that cannot be."""
-        file = self._disk.open(USED)
+        opened = self._disk.open(USED)
+        file: DiskFile | None = opened
         try:
-            file.zero(self._file_bytes)
-            file.fdatasync()
+            opened.zero(self._file_bytes)
+            opened.fdatasync()
             self._disk.rename(USED, SPARE)
         except OSError as error:
-            file.close()
+            opened.close()
             if error.errno not in _CANNOT_ZERO:
                 raise
-            self._has_used = False
-            return None
+            file = None
         self._has_used = False
         return file
 

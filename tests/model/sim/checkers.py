@@ -77,8 +77,7 @@ class Checkers:
             self.fail(
                 "a deleted ledger is never written again", f"metadata of ledger {new.ledger_id} changed"
             )
-        oracle.metadata, oracle.proposed, oracle.changed_us = new, None, self.world.now_us
-        oracle.discount_replaced()
+        oracle.metadata_changed(new, self.world.now_us)
         if new.last_fragment != old.last_fragment:
             self.audits.ensemble_changed(new, self.world.now_ms)
         if new.is_closed and not old.is_closed:

@@ -42,11 +42,15 @@ class Oracle:
         named = (entry for entry in entry_ids if bookie in self.metadata.fragment_of(entry).bookies)
         self.counted.setdefault(bookie, set()).update(named)
 
-    def discount_replaced(self) -> None:
-        """The metadata changed: where it names a bookie no more, that one counts for nothing, even if it returns (rule 17).
+    def metadata_changed(self, new: LedgerMetadata, now_us: int) -> None:
+        """The metadata is `new`: where it names a bookie no more, that one counts for nothing, even if it returns (rule 17).
 
         A writer replaces bookies from an entry on; a repair moves the entries of an earlier fragment to another bookie.
         """
+        is_placed_anew = new.fragments != self.metadata.fragments
+        self.metadata, self.proposed, self.changed_us = new, None, now_us
+        if not is_placed_anew:
+            return
         for bookie, entries in self.counted.items():
             entries.difference_update(
                 [entry for entry in entries if bookie not in self.metadata.fragment_of(entry).bookies]
