@@ -285,7 +285,7 @@ class Ledger:
 
     def ensemble(self) -> tuple[BookieId, ...]:
         """The bookies that the next frame goes to."""
-        return self._writer.metadata.last_fragment.bookies
+        return self._writer.ensemble
 
     def flush(self) -> None:
         """Seal what gathered into frames and send them."""

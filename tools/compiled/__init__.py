@@ -36,6 +36,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "daybook/core/writer/reactions.py",
         "daybook/core/writer/state.py",
         "daybook/core/writer/timing.py",
+        "daybook/core/writer/view.py",
         "daybook/core/writer/window.py",
         "daybook/core/writer/writer.py",
         # the client's way from an append to a message, and back from an answer
@@ -43,6 +44,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "daybook/client/driver/callbacks.py",
         "daybook/client/driver/driver.py",
         "daybook/client/driver/flush_queue.py",
+        "daybook/client/driver/timers.py",
         "daybook/client/ledger.py",
         "daybook/client/pending.py",
         "daybook/client/transport/frame_sender.py",
@@ -58,7 +60,9 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "daybook_bookie": (
         "daybook_bookie/journal/format.py",
+        "daybook_bookie/store/flushing.py",
         "daybook_bookie/store/generation.py",
+        "daybook_bookie/store/stored_ledger.py",
         "daybook_bookie/store/write_cache.py",
     ),
     "daybook_broker": (

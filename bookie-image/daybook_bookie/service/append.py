@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from daybook.core.bookie.ledger import LacAnswer
 from daybook.core.errors import Code, FrameError
-from daybook.core.format.frame import FrameHeader, check_body, split_message
+from daybook.core.format.frame import FrameHeader, damaged_frames, split_message
 from daybook.core.format.lac_table import decode_lac_table
 from daybook.core.ids import LedgerId
 from daybook.core.stream import StreamAnswers, StreamError
@@ -291,7 +291,10 @@ class AppendStream:
             self.close()
             return
         try:
-            refused = _damaged(message, frames)
+            damaged = damaged_frames(message, frames)
+            for index, why in damaged.items():
+                _LOG.warning("a damaged frame", ledger_id=frames[index][0].ledger_id, reason=str(why))
+            refused = dict.fromkeys(damaged, Code.BAD_FRAME)
             with self._lock:
                 number = self._answers.receive(len(frames))
             item = MessageItem(self, number, len(message), started)
@@ -377,15 +380,3 @@ class AppendStream:
         metrics.add_frames.inc(len(frames))
         metrics.add_entries.inc(sum([header.count for header, _ in frames]))
         metrics.add_bytes.inc(size_bytes)
-
-
-def _damaged(message: bytes | bytearray, frames: list[tuple[FrameHeader, int]]) -> dict[int, Code]:
-    """The frames whose body is not what its header says."""
-    refused = {}
-    for index, (header, offset) in enumerate(frames):
-        try:
-            check_body(message, header, offset)
-        except FrameError as error:
-            _LOG.warning("a damaged frame", ledger_id=header.ledger_id, reason=str(error))
-            refused[index] = Code.BAD_FRAME
-    return refused

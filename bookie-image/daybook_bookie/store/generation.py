@@ -5,7 +5,6 @@ journal file could be trimmed before the store has them (rule 24).
 """
 
 from bisect import bisect_left, bisect_right, insort
-from dataclasses import replace
 from operator import attrgetter
 from typing import Final
 
@@ -109,19 +108,20 @@ class PendingLedger:
 
     def applied_to(self, record: StoredLedger) -> StoredLedger:
         """The stored record after the decisions of this generation; entries are not considered."""
+        fenced, password_hash, first_seen_ms = record.fenced, record.password_hash, record.first_seen_ms
         if self.fence_dropped:
-            record = replace(record, fenced=False, password_hash=b"", first_seen_ms=0)
+            fenced, password_hash, first_seen_ms = False, b"", 0
         newer = self.last_add_confirmed > record.last_add_confirmed
         intro = self.intro
-        return replace(
-            record,
-            fenced=record.fenced or self.fenced,
+        return StoredLedger(
+            record.intervals,
+            fenced=fenced or self.fenced,
             limbo=self.limbo_after(record.limbo),
             deleting=record.deleting or self.deleted,
             last_add_confirmed=self.last_add_confirmed if newer else record.last_add_confirmed,
             length_at_lac=self.length_at_lac if newer else record.length_at_lac,
-            password_hash=intro.password_hash if intro is not None else record.password_hash,
-            first_seen_ms=intro.first_seen_ms if intro is not None else record.first_seen_ms,
+            password_hash=intro.password_hash if intro is not None else password_hash,
+            first_seen_ms=intro.first_seen_ms if intro is not None else first_seen_ms,
         )
 
 

@@ -7,7 +7,7 @@ fed back from the event loop's next turn, never from inside `step`.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar, get_args
+from typing import Any, Final, Generic, get_args
 
 from daybook.client.driver.sink import FrameSink
 from daybook.client.driver.timers import Timers
@@ -49,6 +49,7 @@ from daybook.core.events import (
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
 from daybook.core.machine import Machine
+from daybook.core.writer.writer import LedgerWriter
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store.store import BadVersionError, Versioned
 from daybook.runtime.logs import get_logger
@@ -56,18 +57,6 @@ from daybook.runtime.logs import get_logger
 log = get_logger(__name__)
 
 _RESULTS: Final = frozenset(get_args(WriterResult))
-
-EffectT_co = TypeVar("EffectT_co", covariant=True)
-
-
-class Writing(Protocol[EffectT_co]):
-    """What a ledger's writer can do beside `step`; see LedgerWriter."""
-
-    def pass_time(self, now_ms: int) -> bool:
-        """Take note of the time."""
-
-    def acked(self, bookie: BookieId, send_id: int, boot_id: str, now_ms: int) -> Sequence[EffectT_co] | None:
-        """`FrameAcked`, without an event; None if nothing changed."""
 
 
 class MachineDriver(FrameSink, Generic[EffectT]):
@@ -88,7 +77,7 @@ class MachineDriver(FrameSink, Generic[EffectT]):
         ledgers: LedgerManager,
         handle: Callable[[EffectT], None],
         current: Versioned[LedgerMetadata] | None = None,
-        writer: Writing[EffectT] | None = None,
+        writer: LedgerWriter | None = None,
         timers: Timers | None = None,
         after_step: Callable[[], None] = lambda: None,
         crashed: Callable[[DaybookError], None],
@@ -131,14 +120,17 @@ class MachineDriver(FrameSink, Generic[EffectT]):
         if self._stopped:
             return
         try:
-            effects = part(*arguments)
-            if effects is None:
-                return
-            if effects:
-                self.carry_out(effects)
-            self._after_step()
+            self._took(part(*arguments))
         except Exception as error:  # noqa: BLE001 - whatever it is, the machine is not to be trusted any more
             self._crash(error)
+
+    def _took(self, effects: Sequence[Any] | None) -> None:
+        """Carry out what `take` describes."""
+        if effects is None:
+            return
+        if effects:
+            self.carry_out(effects)
+        self._after_step()
 
     def carry_out(self, effects: Iterable[EffectT]) -> None:
         """Carry out `effects` in order."""
@@ -219,8 +211,13 @@ class MachineDriver(FrameSink, Generic[EffectT]):
     def frame_acked(self, bookie: BookieId, send_id: int, boot_id: str) -> None:
         if self._writer is None:
             self.step(FrameAcked(bookie, send_id, boot_id))
-        else:
-            self.take(self._writer.acked, bookie, send_id, boot_id, self._timers.now_ms)
+            return
+        if self._stopped:
+            return
+        try:  # as `take`, without its packing and unpacking of arguments
+            self._took(self._writer.acked(bookie, send_id, boot_id, self._timers.now_ms))
+        except Exception as error:  # noqa: BLE001 - see take
+            self._crash(error)
 
     def frame_failed(self, bookie: BookieId, send_id: int, code: Code) -> None:
         self.step(FrameFailed(bookie, send_id, code))

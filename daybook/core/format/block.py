@@ -232,24 +232,29 @@ def join(blocks: Sequence[Block]) -> Block:
     lengths: list[Buffer] = []
     crcs: list[Buffer] = []
     payloads: list[Buffer] = []
-    count = payload_bytes = 0
+    payload_bytes = 0
     newest = blocks[0].header
-    dense = blocks[-1].last - start + 1 == sum([block.header.count for block in blocks])
+    count = sum([block.header.count for block in blocks])
+    dense = blocks[-1].last - start + 1 == count
+    are_single = count == len(blocks)
     for first, _, header, data in blocks:
-        body = memoryview(data)[HEADER_BYTES:]
+        view = data if isinstance(data, memoryview) else memoryview(data)
+        body = view[HEADER_BYTES:]
         rows = COLUMN_BYTES * header.count
         if crc32c(body) != header.body_crc:
             msg = f"the block of ledger {header.ledger_id} at entry {first} fails its checksum: it cannot be merged"
             raise FrameError(msg)
         if not dense:
             deltas.append(_moved(body[:rows], first - start))
-        lengths.append(body[rows : 2 * rows])
+        if not are_single:
+            lengths.append(body[rows : 2 * rows])
         crcs.append(body[2 * rows : 3 * rows])
         payloads.append(body[3 * rows :])
-        count += header.count
         payload_bytes += header.payload_bytes
         if header.last_add_confirmed > newest.last_add_confirmed:
             newest = header
+    if are_single:  # an entry's length is in its frame's header too
+        lengths = [array("I", [block.header.payload_bytes for block in blocks]).tobytes()]
     if dense:
         deltas = [_DENSE_DELTAS[: COLUMN_BYTES * count]]
     merged = replace(newest, flags=0, first_entry=start, count=count, payload_bytes=payload_bytes)

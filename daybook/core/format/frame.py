@@ -319,6 +319,17 @@ def check_body(buffer: Buffer, header: FrameHeader, offset: int = 0) -> None:
         _check_striped(header, array("I", deltas.tobytes()))
 
 
+def damaged_frames(message: Buffer, frames: Sequence[tuple[FrameHeader, int]]) -> dict[int, FrameError]:
+    """Of the frames of a message (see `split_message`) those whose body is not what the header says, by index, and why."""
+    damaged: dict[int, FrameError] = {}
+    for index, (header, offset) in enumerate(frames):
+        try:
+            check_body(message, header, offset)
+        except FrameError as error:
+            damaged[index] = error
+    return damaged
+
+
 def _check_striped(header: FrameHeader, deltas: array[int]) -> None:
     """Raise FrameError unless `deltas` begin at 0 and rise."""
     if deltas[0] != 0 or any(a >= b for a, b in pairwise(deltas)):

@@ -1,6 +1,6 @@
 """What a driver may ask of a ledger's writer, at any time."""
 
-from daybook.core.ids import EntryId
+from daybook.core.ids import BookieId, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.writer.ensemble import Ensemble
 from daybook.core.writer.queue import EntryQueue
@@ -25,6 +25,11 @@ class WriterView:
     def version(self) -> int:
         """The version of `metadata`."""
         return self._state.version
+
+    @property
+    def ensemble(self) -> tuple[BookieId, ...]:
+        """The bookies that the next frame goes to, unless they are missing."""
+        return self._window.bookies
 
     @property
     def last_add_confirmed(self) -> EntryId:

@@ -164,6 +164,7 @@ class BatchWindow:
     __slots__ = (
         "_last_send_id",
         "_live",
+        "bookies",
         "by_bookie",
         "has_failed",
         "lagging",
@@ -174,6 +175,8 @@ class BatchWindow:
 
     def __init__(self, bookies: tuple[BookieId, ...]) -> None:
         self.members = [Member(position, bookie) for position, bookie in enumerate(bookies)]
+        self.bookies = bookies
+        """The ensemble."""
         self.by_bookie = {member.bookie: member for member in self.members}
         self.uncompleted: dict[EntryId, Batch] = {}
         """By first entry, in the order they were sealed."""
@@ -187,11 +190,6 @@ class BatchWindow:
         """The members that get frames."""
 
     # Members.
-
-    @property
-    def bookies(self) -> tuple[BookieId, ...]:
-        """The ensemble."""
-        return tuple(member.bookie for member in self.members)
 
     def in_state(self, *states: MemberState) -> list[Member]:
         """The members in one of `states`, by position."""
@@ -224,6 +222,7 @@ class BatchWindow:
         member = self.members[position] = self.by_bookie[bookie] = Member(position, bookie)
         if old.bookie == bookie:
             member.absences = old.absences
+        self.bookies = tuple(each.bookie for each in self.members)
         self._note_states()
         for batch in self.uncompleted.values():
             batch.is_uncertain |= bool(batch.acked & member.bit)

@@ -242,7 +242,7 @@ def test_back_pressure_bounds_what_waits_for_the_journal(start_bookie: StartBook
 @pytest.mark.parametrize(
     "where",
     [
-        "daybook_bookie.service.append._damaged",
+        "daybook_bookie.service.append.damaged_frames",
         pytest.param("daybook.core.bookie.machine.BookieMachine._judge", marks=pytest.mark.pure),
     ],
 )
