@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, Generic, get_args
 
-from daybook.client.driver.sink import FrameSink
+from daybook.client.driver.sink import AttachKey
 from daybook.client.driver.timers import Timers
 from daybook.client.transport.calls import BookieCalls
 from daybook.client.transport.channels import ChannelPool
@@ -53,14 +53,15 @@ from daybook.core.writer.writer import LedgerWriter
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store.store import BadVersionError, Versioned
 from daybook.runtime.logs import get_logger
+from daybook.wire import bookie_pb2 as pb
 
 log = get_logger(__name__)
 
 _RESULTS: Final = frozenset(get_args(WriterResult))
 
 
-class MachineDriver(FrameSink, Generic[EffectT]):
-    """Runs one machine of one ledger on the event loop.
+class MachineDriver(Generic[EffectT]):
+    """Runs one machine of one ledger on the event loop; a FrameSink.
 
     `handle` gets the effects that are results (Complete, Recovered, Deliver, …); everything else is carried out here.
     """
@@ -89,7 +90,11 @@ class MachineDriver(FrameSink, Generic[EffectT]):
         `after_step` runs after each event, when its effects are carried out. `crashed` is given an error that the
         machine raised: a violated invariant, after which nothing it says counts.
         """
-        super().__init__(ledger_id, key, recovery=recovery, is_deferred=is_deferred)
+        self.ledger_id = ledger_id
+        self.key = key
+        self.purpose: pb.Purpose = pb.PURPOSE_RECOVERY if recovery else pb.PURPOSE_WRITE
+        self.attach_key: AttachKey = ledger_id, self.purpose
+        self.is_deferred = is_deferred
         self._machine = machine
         self._writer = writer
         self._timers = timers or Timers(0)

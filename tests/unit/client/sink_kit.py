@@ -1,18 +1,30 @@
-"""A ledger's side of an append stream that records what it is notified of."""
+"""Ledgers' sides of an append stream."""
 
 import asyncio
 
-from daybook.client.driver.sink import FrameSink
+from daybook.client.driver.sink import AttachKey
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId
+from daybook.wire import bookie_pb2 as pb
 
 
-class RecordingSink(FrameSink):
+class LedgerSink:
+    """What a stream asks about a ledger; the rest of a FrameSink is its subclasses'."""
+
+    def __init__(self, ledger_id: int = 1, key: str = "h", *, is_deferred: bool = False) -> None:
+        self.ledger_id = ledger_id
+        self.key = key
+        self.purpose: pb.Purpose = pb.PURPOSE_WRITE
+        self.attach_key: AttachKey = ledger_id, self.purpose
+        self.is_deferred = is_deferred
+
+
+class RecordingSink(LedgerSink):
     """Its events: (send id, boot id) for an acknowledgement, (send id, code) for a failure, ("gone",) for a lost stream,
     ("lac lost",) for a row that may have vanished."""
 
     def __init__(self, ledger_id: int = 1, key: str = "h", *, is_deferred: bool = False) -> None:
-        super().__init__(ledger_id, key, recovery=False, is_deferred=is_deferred)
+        super().__init__(ledger_id, key, is_deferred=is_deferred)
         self.events: asyncio.Queue[tuple[object, ...]] = asyncio.Queue()
 
     def frame_acked(self, bookie: BookieId, send_id: int, boot_id: str) -> None:

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 
-from daybook.client.driver.sink import FrameSink
 from daybook.client.transport import channels
 from daybook.client.transport.channels import ChannelPool
 from daybook.core.errors import Code
 from daybook.core.ids import BookieId
 from daybook.core.placement.policy import BookieInfo
 from tests.unit.client.scripted_bookie import AppendScript, Requests, ScriptedBookie
+from tests.unit.client.sink_kit import LedgerSink
 
 BOOKIES = {"b0": BookieInfo("b0", "127.0.0.1:1", boot_id="1")}
 
@@ -30,11 +30,11 @@ class Provider:
         return self.same or grpc.ssl_channel_credentials()
 
 
-class Sink(FrameSink):
+class Sink(LedgerSink):
     """Waits for the bookie's failure."""
 
     def __init__(self) -> None:
-        super().__init__(1, "h", recovery=False)
+        super().__init__()
         self.failed: asyncio.Queue[BookieId] = asyncio.Queue()
 
     def frame_acked(self, bookie: BookieId, send_id: int, boot_id: str) -> None:

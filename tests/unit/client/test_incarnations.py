@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from daybook.client.driver.driver import MachineDriver
-from daybook.client.driver.sink import FrameSink
 from daybook.client.transport.channels import ChannelPool
 from daybook.core.effects import CasMetadata, Effect, ReadMetadata, SendFence, SendFrame, SendRead
 from daybook.core.errors import Code, MetadataUnavailableError
@@ -31,6 +30,7 @@ from daybook.metadata.layout import Layout
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store.memory import MemoryServer, MemoryStore
 from tests.unit.client.scripted_bookie import AppendScript, Requests, ScriptedBookie, attach_all, through
+from tests.unit.client.sink_kit import LedgerSink
 
 FRAME = MAGIC + b"and what the script does not look at"
 METADATA = LedgerMetadata(0, Quorum(2, 2, 2), (Fragment(0, 0, ("b0", "b1")),), writer_token="w")
@@ -48,11 +48,11 @@ def acknowledging() -> AppendScript:
     return answer
 
 
-class Sink(FrameSink):
+class Sink(LedgerSink):
     """Notes what becomes of its frames."""
 
     def __init__(self) -> None:
-        super().__init__(0, "h", recovery=False)
+        super().__init__(0)
         self.fates: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
 
     def frame_acked(self, bookie: BookieId, send_id: int, boot_id: str) -> None:

@@ -1,6 +1,7 @@
-"""What is compiled suspends nowhere where mypyc would exchange the exceptions of two coroutines."""
+"""What is compiled suspends nowhere where mypyc would exchange the exceptions of two coroutines, and is compiled with its base classes."""
 
 import importlib.util
+import inspect
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,20 @@ def test_a_compiled_module_suspends_nowhere_while_it_handles_an_exception(module
     source = Path(spec.origin).with_name(f"{module.rpartition('.')[2]}.py")
     lines = suspensions_in_handlers(source.read_text(encoding="utf-8"))
     assert not lines, f"waits while it handles an exception, in lines {lines}: take it off the list"
+
+
+@pytest.mark.parametrize("module", COMPILED)
+def test_the_bases_of_a_compiled_class_are_compiled(module: str) -> None:
+    """Otherwise its attributes lie in a dict that every access looks up, as if nothing was compiled."""
+    for _, each in inspect.getmembers(importlib.import_module(module), inspect.isclass):
+        if each.__module__ != module or issubclass(each, BaseException):
+            continue
+        pure = [
+            base.__qualname__
+            for base in each.__mro__
+            if base.__module__.startswith("daybook") and base.__module__ not in COMPILED
+        ]
+        assert not pure, f"{each.__qualname__} inherits from {pure}: put the modules of these on the list"
 
 
 @pytest.mark.parametrize(
