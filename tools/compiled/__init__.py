@@ -7,8 +7,8 @@ wheels, and nowhere else: from a source tree or a package index everything is pl
 
 A module belongs in the list if it runs for each frame, waits for nothing or seldom, and passes its tests and the simulator's seeds as
 it is. One that waits while it handles an exception stays out (suspensions.py). The list stays short: each module costs seconds of every
-build of the images. Modules that call each other are compiled together, since a call between compiled modules costs a fraction of one
-that passes Python's own protocol.
+build of the images. A class is compiled with its base classes, since what a pure one declares stays in a dict. Modules that call each
+other are compiled together, since a call between compiled modules costs a fraction of one that passes Python's own protocol.
 """
 
 from typing import Final
