@@ -13,6 +13,7 @@ from daybook.core.format.entries import Entry, decode_entries
 from daybook.core.format.frame import (
     check_body,
     check_payloads,
+    damaged_frames,
     decode_header,
     encode_entry,
     encode_frame,
@@ -93,6 +94,17 @@ def test_a_message_is_frames_back_to_back() -> None:
     for header, offset in split:
         check_body(message, header, offset)
     assert [header.count for header, _ in split] == [2, 0, 2]
+
+
+def test_rule_44_a_damaged_frame_of_a_message_spares_the_others() -> None:
+    parts = [make([b"one"]), make([b"two", b"three"], first=200), make([b"four"], first=300)]
+    message = bytearray(b"".join(parts))
+    frames = split_message(message)
+    assert damaged_frames(message, frames) == {}
+    message[len(parts[0]) + len(parts[1]) - 1] ^= 1
+    damaged = damaged_frames(message, frames)
+    assert list(damaged) == [1]
+    assert str(damaged[1]) == "the frame of ledger 7 at entry 200 fails its checksum"
 
 
 def test_every_flipped_bit_of_a_frame_is_noticed() -> None:

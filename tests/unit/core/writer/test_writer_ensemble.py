@@ -58,8 +58,10 @@ def test_rule_15_the_fragment_begins_at_the_lac_that_holds_when_it_is_proposed()
     world.ack("a b", 0)
     world.ack("a b", 1)
     world.down("c")
+    assert world.writer.ensemble == ("a", "b", "c"), "the change is not stored yet"
     world.cas()
     assert world.current.last_fragment == Fragment(2, 3, ("a", "b", "d"))
+    assert world.writer.ensemble == ("a", "b", "d")
     assert world.sent_to("d") == [(2,)]
 
 
