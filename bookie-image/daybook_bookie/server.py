@@ -96,7 +96,7 @@ class BookieServer:
                 lane,
                 bookie.streams,
                 LaneReads(
-                    bookie.reads.read,
+                    bookie.reads.read_in_parts,
                     self._reading,
                     connections_max=settings.streams_max,
                     call_timeout_ms=settings.call_timeout_ms,

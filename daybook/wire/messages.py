@@ -8,6 +8,7 @@ a message that begins otherwise is refused with a `StreamError`.
 """
 
 import struct
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -117,8 +118,13 @@ class ReadHeader(NamedTuple):
     damaged: tuple[tuple[EntryId, EntryId], ...] = ()
 
 
-def encode_read(header: ReadHeader, frames: list[Buffer]) -> bytes:
+def encode_read(header: ReadHeader, frames: Sequence[Buffer]) -> bytes:
     """A message of a read answer."""
+    return b"".join(read_parts(header, frames))
+
+
+def read_parts(header: ReadHeader, frames: Sequence[Buffer]) -> list[Buffer]:
+    """The same message in parts: whoever can send them as they are copies no frame."""
     head = _READ.pack(
         READ_MAGIC,
         header.code,
@@ -128,7 +134,7 @@ def encode_read(header: ReadHeader, frames: list[Buffer]) -> bytes:
         header.last_add_confirmed,
         header.length_at_lac,
     )
-    return b"".join([head, *(_RANGE.pack(*damaged) for damaged in header.damaged), *frames])
+    return [b"".join([head, *(_RANGE.pack(*damaged) for damaged in header.damaged)]), *frames]
 
 
 def decode_read(message: bytes | bytearray) -> tuple[ReadHeader, memoryview]:

@@ -8,11 +8,13 @@ import socket
 import ssl
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
+from daybook.core.format.frame import Buffer
 from daybook.wire.channel import WIRE_MESSAGE_BYTES_MAX
 from daybook.wire.lane import LENGTH, encode_lane, lane_buffer
+from daybook_bookie.lane.parts import send_parts
 from daybook_bookie.lane.tls import TlsCodec
 
 _MORE: Final = getattr(socket, "MSG_MORE", 0)
@@ -102,17 +104,16 @@ class LaneConnection:
                     return
             self._send(data, len(messages))
 
-    def send(self, message: bytes, *, is_last: bool) -> None:
-        """Send `message` and wait until the kernel has taken it, where one thread alone sends. Raises OSError.
+    def send(self, parts: Sequence[Buffer], *, is_last: bool) -> None:
+        """Send a message, given in parts, and wait until the kernel has taken it, where one thread alone sends. Raises OSError.
 
         Unless it `is_last`, the kernel may join it with the next one.
         """
         flags = 0 if is_last else _MORE
         if self._tls is not None:
-            self._socket.sendall(self._tls.encrypt(encode_lane(message)), flags)
+            self._socket.sendall(self._tls.encrypt(encode_lane(b"".join(parts))), flags)
         else:
-            self._socket.sendall(LENGTH.pack(len(message)), _MORE)
-            self._socket.sendall(message, flags)
+            send_parts(self._socket, [LENGTH.pack(sum(map(len, parts))), *parts], flags)
 
     def end_waits_after(self, timeout_s: float) -> None:
         """Nothing waits longer for the client from now on: receiving and `send` raise TimeoutError."""

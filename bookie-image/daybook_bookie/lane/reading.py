@@ -5,12 +5,13 @@ nothing for as long as a call may take, or takes nothing, is hung up on. Reads t
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from daybook.core.format.frame import Buffer
 from daybook.core.stream import StreamError
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb
@@ -26,13 +27,13 @@ class LaneReads:
 
     def __init__(
         self,
-        read: Callable[[pb.ReadRequest], Iterator[bytes]],
+        read: Callable[[pb.ReadRequest], Iterator[Sequence[Buffer]]],
         reading: AbstractContextManager[object],
         *,
         connections_max: int,
         call_timeout_ms: int,
     ) -> None:
-        """`read` gives the messages of an answer; each is made inside `reading`, which bounds how many reads work at once."""
+        """`read` gives the messages of an answer, each in parts, and each is made inside `reading`, which bounds how many reads work at once."""
         self._read = read
         self._reading = reading
         self._connections_max = connections_max
@@ -93,11 +94,11 @@ class LaneReads:
         answer = self._read(request)
         while True:
             with self._reading:
-                part = next(answer, None)
-            if part is None:
+                parts = next(answer, None)
+            if parts is None:
                 break
-            lane.send(part, is_last=False)
-        lane.send(END_OF_READ, is_last=True)
+            lane.send(parts, is_last=False)
+        lane.send([END_OF_READ], is_last=True)
 
     def close(self) -> None:
         """End all connections, and every one that comes."""

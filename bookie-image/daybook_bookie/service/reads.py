@@ -9,11 +9,11 @@ from daybook.core.bookie.open_ledgers import OpenLedgers
 from daybook.core.bookie.range_scan import NOTHING_HELD, Held, RangeScan
 from daybook.core.errors import Code, FrameError
 from daybook.core.format.block import Block, decode_block, is_dense_block
-from daybook.core.format.frame import FRAME_BYTES_TARGET, Buffer
+from daybook.core.format.frame import Buffer
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb
-from daybook.wire.messages import READ_MESSAGE_BYTES_TARGET, ReadHeader, encode_read
+from daybook.wire.messages import READ_MESSAGE_BYTES_TARGET, ReadHeader, read_parts
 from daybook_bookie.disk.errors import CorruptStoreError
 from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
@@ -51,12 +51,22 @@ class Reads:
         """The messages of the answer; the last one's header speaks for the whole."""
         yield from self.answer(request, self._admit(request))
 
+    def read_in_parts(self, request: pb.ReadRequest) -> Iterator[Sequence[Buffer]]:
+        """As `read`, each message in parts (see `read_parts`)."""
+        yield from self._answer(request, self._admit(request))
+
     def answer(self, request: pb.ReadRequest, code: Code) -> Iterator[bytes]:
         """As `read`, of a request that was admitted with `code`."""
+        for parts in self._answer(request, code):
+            message = b"".join(parts)
+            parts.clear()  # while a slow client takes the message, it is held once
+            yield message
+
+    def _answer(self, request: pb.ReadRequest, code: Code) -> Iterator[list[Buffer]]:
         started = perf_counter()
         self._metrics.read_requests.labels(code.name).inc()
         if code is not Code.OK:
-            yield encode_read(ReadHeader(code), [])
+            yield read_parts(ReadHeader(code), [])
             return
         yield from self._messages(request)
         self._metrics.read_seconds.observe(perf_counter() - started)
@@ -70,13 +80,13 @@ class Reads:
             return code
         return self._questions.check(request.ledger_id, request.key)
 
-    def _messages(self, request: pb.ReadRequest) -> Iterator[bytes]:
+    def _messages(self, request: pb.ReadRequest) -> Iterator[list[Buffer]]:
         scan = RangeScan(
             StorageSource(self._table.storage, self._table.machine.ledgers, self._table.lock),
             request.ledger_id,
             request.first_entry,
             request.last_entry,
-            store_bytes=FRAME_BYTES_TARGET,
+            store_bytes=READ_MESSAGE_BYTES_TARGET,
         )
         room = max(1, min(request.bytes_max, BYTES_MAX))
         while True:
@@ -101,9 +111,9 @@ class Reads:
             )
             self._metrics.read_bytes.inc(size_bytes)
             self._metrics.read_damaged.inc(sum(last - first + 1 for first, last in damaged))
-            message = encode_read(header, frames)
-            frames.clear()  # while a slow client takes the message, it is held once
-            yield message
+            parts = read_parts(header, frames)
+            frames.clear()  # whoever joins the parts holds them once more
+            yield parts
             if scan.done or room <= 0 or len(damaged) >= DAMAGED_MAX:
                 return
 

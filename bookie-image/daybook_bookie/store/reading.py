@@ -99,14 +99,14 @@ class BlockReader:
                 block = self.seek(wanted) if block is None else self.next()
                 if block is None or not block.first <= wanted <= block.last:
                     raise self._lost(wanted, "is in no block of the store")
+                if frames and block.size_bytes > room:
+                    break  # a part of it would be checked again, and cut again, for the next read
                 sound = self._checked(index, block, wanted)
             except CorruptStoreError:
                 if frames:
                     break  # return what was found; the next read meets the damage again
                 raise
             part = _part(sound, wanted, last, room, overshoot_bytes)
-            if frames and part.size_bytes > room:
-                break
             frames.append(bytes(part.data))
             room -= part.size_bytes
             wanted = index.next_from(part.last + 1)

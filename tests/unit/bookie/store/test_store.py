@@ -58,6 +58,16 @@ def test_a_read_is_cut_to_what_was_asked_for_and_to_its_limit(tmp_path: Path) ->
         assert decode_header(nearly).count == 500, "a small overshoot is not worth a copy"
 
 
+def test_a_block_that_does_not_fit_is_left_whole_to_the_next_read(tmp_path: Path) -> None:
+    with open_store(tmp_path, new=True) as store:
+        put(store, *[frame(7, range(at, at + 4), size=1000) for at in (0, 4, 8)])
+        (rest,) = store.read_blocks(7, 2, 11, 6000)
+        assert decoded([rest]) == entries([2, 3], 1000)
+        _, whole = store.read_blocks(7, 2, 11, 7000)
+        assert decoded([whole]) == entries(range(4, 8), 1000)
+        assert decoded(store.read_blocks(7, 4, 11, 3000)) == entries([4, 5], 1000), "the first one is cut"
+
+
 def test_decisions_are_stored_with_the_generation(tmp_path: Path) -> None:
     nonces = [bytes([n] * 16) for n in range(3)]
     disk = SimDisk()
