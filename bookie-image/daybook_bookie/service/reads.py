@@ -9,7 +9,7 @@ from daybook.core.bookie.open_ledgers import OpenLedgers
 from daybook.core.bookie.range_scan import NOTHING_HELD, Held, RangeScan
 from daybook.core.errors import Code, FrameError
 from daybook.core.format.block import Block, decode_block, is_dense_block
-from daybook.core.format.frame import Buffer
+from daybook.core.format.frame import FRAME_BYTES_TARGET, Buffer
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb
@@ -24,6 +24,8 @@ from daybook_bookie.store.storage import Storage
 _LOG: Final = get_logger(__name__)
 BYTES_MAX: Final = 16 * 1024 * 1024
 """The most that one request gets, whatever it asks for."""
+STORE_BYTES_MIN: Final = 2 * FRAME_BYTES_TARGET
+"""The least that is read from the store at once: a whole block fits into it, one that does not would be cut."""
 DAMAGED_MAX: Final = 1024
 """Damaged ranges of one message; a reader continues from there with its next request."""
 
@@ -86,7 +88,6 @@ class Reads:
             request.ledger_id,
             request.first_entry,
             request.last_entry,
-            store_bytes=READ_MESSAGE_BYTES_TARGET,
         )
         room = max(1, min(request.bytes_max, BYTES_MAX))
         while True:
@@ -94,7 +95,8 @@ class Reads:
             size_bytes = 0
             damaged: list[tuple[EntryId, EntryId]] = []
             while not scan.done and size_bytes < min(room, READ_MESSAGE_BYTES_TARGET):
-                found = scan.step(room - size_bytes)
+                store_bytes = max(STORE_BYTES_MIN, READ_MESSAGE_BYTES_TARGET - size_bytes)
+                found = scan.step(room - size_bytes, store_bytes=store_bytes)
                 if found is None:
                     if scan.damaged != NO_ENTRY:
                         self._is_damaged(request.ledger_id, scan)

@@ -59,16 +59,13 @@ class RangeScan:
         ledger_id: LedgerId,
         first: EntryId,
         last: EntryId,
-        *,
-        store_bytes: int,
     ) -> None:
-        """Scan `first` … `last`; at most about `store_bytes` are read from the store at once."""
+        """Scan `first` … `last`."""
         self._source = source
         self._ledger_id = ledger_id
         self._first = first
         self._at = first
         self._last = last
-        self._store_bytes = store_bytes
         self.limbo = False
         self.last_add_confirmed = NO_ENTRY
         self.length_at_lac = 0
@@ -89,8 +86,11 @@ class RangeScan:
         """Up to where everything was looked at."""
         return min(self._at - 1, self._last)
 
-    def step(self, room_bytes: int) -> Block | None:
-        """The next block, cut to what was asked for; None if an entry was damaged, or nothing is left."""
+    def step(self, room_bytes: int, *, store_bytes: int) -> Block | None:
+        """The next block, cut to what was asked for; None if an entry was damaged, or nothing is left.
+
+        At most about `store_bytes` are read from the store now, where it is read: what later steps give of them is held until then.
+        """
         if not self._waiting:
             self.damaged = NO_ENTRY
             held = self._source.look(self._ledger_id, self._at)
@@ -101,7 +101,7 @@ class RangeScan:
                 self._waiting = self._from_cache(held.cached, room_bytes, whole=held.cached_whole)
             elif NO_ENTRY < held.stored <= self._last:
                 end = self._last if held.cached is None else min(self._last, held.cached[0] - 1)
-                self._waiting = self._from_store(held.stored, end, min(room_bytes, self._store_bytes))
+                self._waiting = self._from_store(held.stored, end, min(room_bytes, store_bytes))
             else:
                 self._at = self._last + 1
         if not self._waiting:

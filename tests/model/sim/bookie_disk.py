@@ -245,12 +245,12 @@ class BookieDisk(Process):
         self, source: RangeSource, ledger_id: LedgerId, first: EntryId, last: EntryId, bytes_max: int
     ) -> tuple[RangeScan, dict[EntryId, bytes], list[EntryId]]:
         """Read a range; what was found, and what is there and damaged."""
-        scan = RangeScan(source, ledger_id, first, last, store_bytes=bytes_max)
+        scan = RangeScan(source, ledger_id, first, last)
         found: dict[EntryId, bytes] = {}
         damaged: list[EntryId] = []
         room = bytes_max
         while not scan.done and room > 0:
-            block = scan.step(room)
+            block = scan.step(room, store_bytes=room)
             if block is not None:
                 good, bad = decode_entries(block.data, block.header)
                 found |= {entry.entry_id: entry.data for entry in good if first <= entry.entry_id <= last}

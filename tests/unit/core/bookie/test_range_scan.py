@@ -49,11 +49,11 @@ class Source:
 
 
 def read(source: Source, first: EntryId, last: EntryId) -> tuple[list[EntryId], list[EntryId], RangeScan]:
-    scan = RangeScan(source, LEDGER, first, last, store_bytes=ROOM)
+    scan = RangeScan(source, LEDGER, first, last)
     found: list[EntryId] = []
     damaged: list[EntryId] = []
     while not scan.done:
-        step = scan.step(ROOM)
+        step = scan.step(ROOM, store_bytes=ROOM)
         if step is not None:
             found += [entry.entry_id for entry in decode_entries(step.data, step.header)[0]]
         elif scan.damaged != NO_ENTRY:
@@ -83,11 +83,11 @@ def test_a_cached_block_is_cut_to_the_range_and_to_one_entry_where_others_lie_wi
 
 
 def test_room_ends_a_block_early_and_the_next_step_continues() -> None:
-    scan = RangeScan(Source([block(0, 9)]), LEDGER, 0, 9, store_bytes=ROOM)
-    first = scan.step(1)
+    scan = RangeScan(Source([block(0, 9)]), LEDGER, 0, 9)
+    first = scan.step(1, store_bytes=ROOM)
     assert first is not None
     assert (first.first, first.last, scan.through, scan.done) == (0, 0, 0, False)
-    second = scan.step(ROOM)
+    second = scan.step(ROOM, store_bytes=ROOM)
     assert second is not None
     assert (second.first, second.last, scan.done) == (1, 9, True)
 
@@ -109,24 +109,24 @@ def test_rule_26_a_block_that_cannot_be_cut_is_damaged() -> None:
 
 def test_rule_29_limbo_that_ends_during_a_read_holds_for_all_of_it() -> None:
     source = Source([block(0, 0), block(5, 5)], limbo=True)
-    scan = RangeScan(source, LEDGER, 0, 9, store_bytes=ROOM)
-    assert scan.step(ROOM) is not None
+    scan = RangeScan(source, LEDGER, 0, 9)
+    assert scan.step(ROOM, store_bytes=ROOM) is not None
     source.limbo = False
-    assert scan.step(ROOM) is not None
-    assert scan.step(ROOM) is None
+    assert scan.step(ROOM, store_bytes=ROOM) is not None
+    assert scan.step(ROOM, store_bytes=ROOM) is None
     assert (scan.limbo, scan.done) == (True, True)
 
 
 def test_a_ledger_that_is_deleted_between_look_and_read_has_nothing_at_the_next_look() -> None:
     source = Source([], [block(0, 3)])
-    scan = RangeScan(source, LEDGER, 0, 3, store_bytes=ROOM)
+    scan = RangeScan(source, LEDGER, 0, 3)
 
     def deleted(*_: object) -> Sequence[Block]:
         source.stored.clear()
         return []
 
     source.read_stored = deleted  # type: ignore[method-assign,assignment]  # deleted meanwhile
-    assert scan.step(ROOM) is None
+    assert scan.step(ROOM, store_bytes=ROOM) is None
     assert not scan.done
-    assert scan.step(ROOM) is None
+    assert scan.step(ROOM, store_bytes=ROOM) is None
     assert scan.done
