@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import signal
 import sys
 import tempfile
 import time
@@ -24,6 +25,7 @@ def main() -> int:
         "--minutes", type=float, default=1.0, help="of faults for each (default: %(default)s)"
     )
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that all processes end
     try:
         library = build()
     except NoCompilerError as error:

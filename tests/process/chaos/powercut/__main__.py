@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import math
+import signal
 import sys
 import tempfile
 import time
@@ -25,6 +26,7 @@ def main() -> int:
         "--minutes", type=float, default=math.inf, help="end each after so long (default: no limit)"
     )
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that all processes end
     try:
         library = build()
     except NoCompilerError as error:
