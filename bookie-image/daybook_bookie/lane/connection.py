@@ -110,10 +110,11 @@ class LaneConnection:
         Unless it `is_last`, the kernel may join it with the next one.
         """
         flags = 0 if is_last else _MORE
+        framed = [LENGTH.pack(sum(map(len, parts))), *parts]
         if self._tls is not None:
-            self._socket.sendall(self._tls.encrypt(encode_lane(b"".join(parts))), flags)
+            self._socket.sendall(self._tls.encrypt(b"".join(framed)), flags)
         else:
-            send_parts(self._socket, [LENGTH.pack(sum(map(len, parts))), *parts], flags)
+            send_parts(self._socket, framed, flags)
 
     def end_waits_after(self, timeout_s: float) -> None:
         """Nothing waits longer for the client from now on: receiving and `send` raise TimeoutError."""

@@ -53,13 +53,7 @@ class RangeSource(Protocol):
 class RangeScan:
     """One pass over a range of entries."""
 
-    def __init__(
-        self,
-        source: RangeSource,
-        ledger_id: LedgerId,
-        first: EntryId,
-        last: EntryId,
-    ) -> None:
+    def __init__(self, source: RangeSource, ledger_id: LedgerId, first: EntryId, last: EntryId) -> None:
         """Scan `first` … `last`."""
         self._source = source
         self._ledger_id = ledger_id
