@@ -1,6 +1,5 @@
 """`python -m bench`: measure, then print and write the report."""
 
-import signal
 import sys
 import tempfile
 import time
@@ -20,6 +19,7 @@ from bench.rounds import in_turn, rows_of
 from bench.runner import run_side
 from bench.sides import CACHE, DaybookSide, Side
 from bench.workloads import Workload, workloads
+from daybook.runtime.signals import exit_on_sigterm
 
 
 def main(
@@ -36,7 +36,7 @@ def main(
     cache: Annotated[Path, typer.Option(help="where the peer's jars are kept")] = CACHE,
 ) -> None:
     """Measure Daybook, and with --peer Apache BookKeeper beside it, on this machine."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that both sides are stopped
+    exit_on_sigterm()
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     work = [each for each in workloads(scale) if only in each.name]
     with tempfile.TemporaryDirectory(dir=data, prefix="daybook-bench-") as scratch:

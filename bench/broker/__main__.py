@@ -1,7 +1,5 @@
 """`python -m bench.broker`: load the brokers in turn, then print and write the report."""
 
-import signal
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -26,6 +24,7 @@ from bench.broker.sides import (
 from bench.broker.workloads import GO, Row, Workload, workloads
 from bench.rounds import in_turn
 from bench.sides import CACHE, WorkloadError, check_room, rss_anon_mib
+from daybook.runtime.signals import exit_on_sigterm
 
 BYTES_PER_MIB: Final = 1024 * 1024
 
@@ -43,7 +42,7 @@ def main(
     cache: Annotated[Path, typer.Option(help="where the peer's jars are kept")] = CACHE,
 ) -> None:
     """Load Daybook's brokers, a broker that does nothing, and Apache Pulsar's, on this machine."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that all sides are stopped
+    exit_on_sigterm()
     console = Console()
     perf = go_perf.build(cache)
     if perf is None:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from bench.spark.report import Memory, write_report
 from bench.spark.tables import read_all, session, table, write_parquet
 from bench.spark.workloads import SOURCES, TASKS, Row, Workload, memory_sizes, workloads
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
+from daybook.runtime.signals import exit_on_sigterm
 
 MEMORY_ENTRY_BYTES: Final = 1024
 WIDTH: Final = 140
@@ -43,7 +43,7 @@ def main(
     ] = None,
 ) -> None:
     """Read ledgers and a topic with Spark, beside Parquet, a null source and plain Python, on this machine."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the cluster is stopped
+    exit_on_sigterm()
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     before = conditions()
     with tempfile.TemporaryDirectory(dir=data, prefix="daybook-bench-") as name:

@@ -1,4 +1,4 @@
-"""The event that stops a process: SIGTERM, SIGINT, or a request of its own code.
+"""How a process stops: by an event that SIGTERM, SIGINT or its own code sets, or, of a program that serves nobody, by an exit.
 
 The event is a pipe that is written once and never read. So a signal handler may set it (a lock in a handler could
 deadlock against the code that it interrupted), and any thread or asyncio task may wait for it.
@@ -8,6 +8,7 @@ import asyncio
 import os
 import select
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -79,3 +80,11 @@ def stop_on_signals() -> Iterator[StopEvent]:
         for each, handler in previous.items():
             signal.signal(each, handler)
         stop.close()
+
+
+def exit_on_sigterm() -> None:
+    """From now on SIGTERM raises SystemExit in the main thread, so that `with` and `finally` end what the program has started.
+
+    Only the main thread may call it. SIGINT raises KeyboardInterrupt anyway.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

@@ -7,7 +7,6 @@ what was measured before an error stays.
 import argparse
 import json
 import os
-import signal
 import sys
 import tempfile
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from bench.interpreter import python_build
+from daybook.runtime.signals import exit_on_sigterm
 from tests.process.chaos.records import commit
 from tools.growth.large_store import measure_large_store
 from tools.growth.ledgers import measure_ledgers
@@ -47,7 +47,7 @@ def main() -> int:
         "--dir", type=Path, help="where clusters keep their data meanwhile (default: a temporary one)"
     )
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that clusters are stopped
+    exit_on_sigterm()
     for part in [] if options.page_only else options.part or list(MEASURES):
         records: list[dict[str, Any]] = []
         try:

@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import signal
 import sys
 import tempfile
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from daybook.runtime.signals import exit_on_sigterm
 from tests.cluster.binaries import BinariesMissingError
 from tests.cluster.control_plane import KubectlError
 from tests.cluster.nodes import NodeCluster, NodesError, check_machine
@@ -56,7 +56,7 @@ def main() -> int:
     if unknown := set(names) - {step.name for step in STEPS}:
         parser.error(f"no such step: {', '.join(sorted(unknown))}")
     steps = [step for step in STEPS if not names or step.name in names]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and clean up on the way
+    exit_on_sigterm()
     cluster = NodeCluster(arguments.directory, say=say)
     began, before = time.monotonic(), traces(cluster.directory)
     outcomes: list[Outcome] = []

@@ -2,12 +2,12 @@
 
 import argparse
 import asyncio
-import signal
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from daybook.runtime.signals import exit_on_sigterm
 from tests.process.chaos import network
 from tests.process.chaos.powercut.shim import NoCompilerError, build
 from tests.process.chaos.records import commit, conclude
@@ -25,7 +25,7 @@ def main() -> int:
         "--minutes", type=float, default=1.0, help="of faults for each (default: %(default)s)"
     )
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that all processes end
+    exit_on_sigterm()
     try:
         library = build()
     except NoCompilerError as error:

@@ -2,7 +2,6 @@
 
 import argparse
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from rich.console import Console
 
 from daybook.local.cluster import LocalCluster
 from daybook.local.cluster_file import BrokerEntry
+from daybook.runtime.signals import exit_on_sigterm
 from tests.fixtures.package_index import Say
 from tests.process.witness.clients import WitnessError, go, go_version, java, java_version, say
 from tests.process.witness.lookups import MisleadingLookups
@@ -33,7 +33,7 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := sorted(set(options.cases) - set(CASES)):
         parser.error(f"no such case: {', '.join(unknown)}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the cluster is stopped
+    exit_on_sigterm()
     wanted = [case for case in CASES if not options.cases or case in options.cases]
     makers: dict[str, Make] = {f"Java {java_version()}": java, f"Go {go_version()}": go}
     chosen = {name: make for name, make in makers.items() if (options.only or "") in name.lower()}

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 
-from daybook.runtime.signals import StopEvent, stop_on_signals
+import pytest
+
+from daybook.runtime.signals import StopEvent, exit_on_sigterm, stop_on_signals
 
 
 def test_a_signal_wakes_threads_and_the_main_thread() -> None:
@@ -72,3 +74,22 @@ with stop_on_signals() as stop:
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=30
     )
     assert (done.stdout, done.returncode) == ("stopping\n", -signal.SIGTERM), done.stderr
+
+
+def test_an_exit_on_sigterm_passes_what_cleans_up() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    cleaned: list[bool] = []
+
+    def work() -> None:
+        exit_on_sigterm()
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            cleaned.append(True)
+
+    try:
+        with pytest.raises(SystemExit) as ended:
+            work()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (ended.value.code, cleaned) == (143, [True])

@@ -3,12 +3,12 @@
 import argparse
 import asyncio
 import math
-import signal
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from daybook.runtime.signals import exit_on_sigterm
 from tests.process.chaos.powercut.campaign import Campaign
 from tests.process.chaos.powercut.shim import NoCompilerError, build
 from tests.process.chaos.records import commit, conclude
@@ -26,7 +26,7 @@ def main() -> int:
         "--minutes", type=float, default=math.inf, help="end each after so long (default: no limit)"
     )
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that all processes end
+    exit_on_sigterm()
     try:
         library = build()
     except NoCompilerError as error:

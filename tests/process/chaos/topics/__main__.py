@@ -1,12 +1,11 @@
 """`python -m tests.process.chaos.topics --seed N --minutes M`: brokers under drawn faults, judged at the end."""
 
 import argparse
-import signal
-import sys
 import tempfile
 import time
 from pathlib import Path
 
+from daybook.runtime.signals import exit_on_sigterm
 from tests.process.chaos.records import commit, conclude
 from tests.process.chaos.topics.storm import TopicStorm
 
@@ -18,7 +17,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1, help="how many, one after the other (default: 1)")
     parser.add_argument("--minutes", type=float, default=1.0, help="of faults for each (default: 1)")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that all processes end
+    exit_on_sigterm()
     return int(not all(_try(options.seed + n, options.minutes) for n in range(options.seeds)))
 
 
