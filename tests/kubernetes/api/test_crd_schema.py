@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from daybook.metadata.partitions import PARTITIONS_MAX
 from daybook.metadata.tasks import LOST_BOOKIE_DELAY_S
 from tests.cluster.control_plane import ControlPlane
 from tests.kubernetes.api.crd_rules import CRDS, merged
@@ -208,6 +209,7 @@ def test_what_must_be_said(resources: Resources, body: Object, field: str) -> No
         (pool(placement={"minRacksPerWriteQuorum": 0}), "should be greater than or equal to 1"),
         (ledger(ensembleSize=65), "should be less than or equal to 64"),
         (ledger(ackQuorum=0), "should be greater than or equal to 1"),
+        (topic(partitions=PARTITIONS_MAX + 1), f"should be less than or equal to {PARTITIONS_MAX}"),
         (topic(reclaimPolicy="Recycle"), 'supported values: "Retain", "Delete"'),
         (pool(resources={"limits": {"memory": "much"}}), "should match"),
     ],

@@ -23,7 +23,10 @@ from daybook_operator.plan.topic.policy import policy_of
 
 
 def changes(observed: ObservedTopic, seen: TopicInCluster) -> tuple[Effect, ...]:
-    """What is missing or otherwise than asked: policies first, then the number of partitions. Raises PolicyError."""
+    """What is missing or otherwise than asked: policies first, then the number of partitions.
+
+    Raises PolicyError, also for more partitions than the schema allows: earlier releases' allowed them, and the API server keeps them.
+    """
     assert observed.cluster_ref is not None
     cluster, manager, spec = observed.cluster_ref, observed.manager, observed.spec
     if spec.partitions > PARTITIONS_MAX:
