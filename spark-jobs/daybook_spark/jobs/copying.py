@@ -16,6 +16,7 @@ from daybook.core.errors import DaybookError
 from daybook.core.format.entries import Entry
 from daybook.core.ids import LedgerId
 from daybook.core.topics.offload.changes import WrittenFile
+from daybook.core.topics.offload.record import name_of
 from daybook.core.topics.trim_plan import PlannedLedger
 from daybook.offload.errors import OffloadError, OffloadFileError
 from daybook.offload.format import FORMAT_VERSION
@@ -68,7 +69,7 @@ def file_name(ledger_id: LedgerId, job: str, attempt: int) -> str:
 
 def ledger_of(place: str) -> str:
     """The ledger that the name of a file begins with, as text; another text where no job wrote the file."""
-    return place.partition("?")[0].rpartition("/")[2].partition("-")[0]
+    return name_of(place).partition("-")[0]
 
 
 def copy_ledgers(copies: Iterator[LedgerCopy], *, where: Where) -> Iterator[Copied]:

@@ -22,6 +22,7 @@ from daybook.core.topics.ledger_list import LedgerList, ListedLedger
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.offload.changes import OffloadBegun, WrittenFile
 from daybook.core.topics.offload.plan import OffloadLimits, plan_offload, unnamed_files
+from daybook.core.topics.offload.record import name_of
 from daybook.core.topics.trim_plan import PlannedLedger
 from daybook.metadata.instance import read_instance
 from daybook.metadata.policies import PolicyManager
@@ -107,10 +108,14 @@ def _unnamed(listed: LedgerList | None, job: str, found: Mapping[str, str]) -> l
 
 
 def _unpublished(listed: LedgerList | None, found: Mapping[str, str]) -> list[str]:
-    """The named files of entries whose rows wait."""
+    """The named files of entries whose rows wait in the folder, by the folder's own URI."""
     rows = listed.ledgers if listed is not None else ()
-    named = {row.offload.place for row in rows if row.offload is not None}
-    return sorted(entries for entries in named if waiting_rows(entries) in found)
+    named = {name_of(row.offload.place) for row in rows if row.offload is not None}
+    return sorted(
+        entries
+        for place, entries in found.items()
+        if place == waiting_rows(entries) and name_of(entries) in named
+    )
 
 
 def _would(planned: Sequence[ListedLedger], unnamed: Sequence[str], unpublished: Sequence[str]) -> Done:

@@ -66,6 +66,19 @@ async def test_closed_ledgers_with_entries_are_copied_and_named_once(world: Worl
     assert len(world.bodies) == 3
 
 
+async def test_rule_70_a_run_that_spells_the_place_otherwise_deletes_no_named_file(world: World) -> None:
+    """The list names the files by the URI of the run that wrote them, and may name nothing else any more."""
+    await world.topic()
+    await world.run()
+    places = await world.places()
+    stray = world.folder.joinpath(next(iter(places.values())).removeprefix(f"file://{world.folder}/"))
+    stray.with_name(f"2-{FIRST}-0.parquet").write_bytes(b"a former copy")
+    respelled = f"file://{world.folder.parent}//{world.folder.name}/"
+    done = await world.run(SECOND, to=respelled)
+    assert done.figures["filesDeleted"] == 1
+    assert world.files() == set(places.values())
+
+
 async def test_what_is_new_or_recent_stays_on_bookies(world: World) -> None:
     await world.topic()
     assert (await world.run(limits=OffloadLimits(keep_ms=10**15))).message == "nothing to do"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from daybook.core.ids import LedgerId
 from daybook.core.topics.ledger_list import LedgerList, ListedLedger
-from daybook.core.topics.offload.record import Offload
+from daybook.core.topics.offload.record import Offload, name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def replicas_due(ledger_list: LedgerList, unix_ms: int) -> dict[LedgerId, Offloa
 def unnamed_files(
     ledger_list: LedgerList | None, job: str, found: Collection[str], unix_ms: int
 ) -> list[str]:
-    """The places of `found` that no list names, and none will; None: the topic does not exist.
+    """The places of `found` that no list names, by whatever URI, and none will; None: the topic does not exist.
 
     `found` was listed after the run `job` had begun, and before the list was read: while that has the run, no other has begun to write.
     The files of the run itself stay: it may name them yet. So do those of ledgers that were restored, until their lag is over.
@@ -63,7 +63,7 @@ def unnamed_files(
         return sorted(found)
     if ledger_list.offload_job != job:
         return []
-    named = {ledger.offload.place for ledger in ledger_list.ledgers if ledger.offload is not None}
+    named = {name_of(ledger.offload.place) for ledger in ledger_list.ledgers if ledger.offload is not None}
     restored = [ledger.restored for ledger in ledger_list.ledgers if ledger.restored is not None]
-    named.update(each.place for each in restored if each.file_until_ms > unix_ms)
-    return sorted(place for place in found if place not in named and job not in place)
+    named.update(name_of(each.place) for each in restored if each.file_until_ms > unix_ms)
+    return sorted(place for place in found if name_of(place) not in named and job not in name_of(place))

@@ -16,6 +16,14 @@ PLACE_CHARS_MAX: Final = 1_000
 """Of a file's URI: the list of a topic is one node of ZooKeeper, with a row for each ledger."""
 
 
+def name_of(place: str) -> str:
+    """The name in a file's URI: its ledger, the run and the attempt that wrote it.
+
+    Files of a topic are compared by it. One folder has several URIs: with other options, with other slashes, of another address of the store.
+    """
+    return place.partition("?")[0].rpartition("/")[2]
+
+
 @dataclass(frozen=True, slots=True)
 class Offload:
     """The file of a closed ledger. Times are ms since 1970 by the clocks of owners. Raises MetadataError for values that cannot be."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from daybook.core.errors import PlanOutdatedError
 from daybook.core.ids import LedgerId
 from daybook.core.topics.ledger_list import LedgerList, ListedLedger
-from daybook.core.topics.offload.record import Restored
+from daybook.core.topics.offload.record import Restored, name_of
 from daybook.core.topics.trim_plan import PlannedLedger, check_unchanged
 
 
@@ -99,7 +99,7 @@ def files_due(ledger_list: LedgerList, unix_ms: int) -> dict[LedgerId, str]:
         for row in ledger_list.ledgers
         if row.restored is not None
         and row.restored.file_until_ms <= unix_ms
-        and (row.offload is None or row.offload.place != row.restored.place)
+        and (row.offload is None or name_of(row.offload.place) != name_of(row.restored.place))
     }
 
 

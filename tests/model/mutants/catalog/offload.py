@@ -85,6 +85,13 @@ def files_of_a_later_run_are_deleted(unnamed: Any, ledgers: Any, job: str, found
     return unnamed(None if ledgers is None else replace(ledgers, offload_job=job), job, found)
 
 
+@by_test(70, f"{PLAN}::test_rule_70_a_named_file_stays_however_the_folder_is_spelled")
+@instead_of(plan, "name_of")
+def files_are_known_by_their_whole_uri(place: str) -> str:
+    """A run that gets the place with other options deletes what the list names."""
+    return place
+
+
 @by_test(70, f"{FILES}::test_rule_70_a_file_is_that_of_its_ledger_with_all_its_entries", slow=True)
 @instead_of(reading.EntriesFile, "_check_ids")
 def any_rows_are_those_of_the_ledger(self: Any, _number: int, _ids: Any) -> None:

@@ -22,9 +22,9 @@ def offload(
     return Offload(place(ledger_id, job), 1, 500, entries, 7, NOW_MS, until_ms)
 
 
-def place(ledger_id: int, job: str = JOB) -> str:
+def place(ledger_id: int, job: str = JOB, *, folder: str = "file:///cold", options: str = "") -> str:
     """Where a run writes the file of a ledger."""
-    return f"file:///cold/{ledger_id}-{job}.parquet"
+    return f"{folder}/{ledger_id}-{job}.parquet{options}"
 
 
 def written(

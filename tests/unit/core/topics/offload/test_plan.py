@@ -57,3 +57,14 @@ def test_rule_70_files_that_the_list_names_or_may_name_are_not_deleted() -> None
     assert unnamed_files(found, LATER_JOB, places, NOW_MS) == [place(2), place(4)]
     assert unnamed_files(found, JOB, places, NOW_MS) == [], "another run has begun, whose files these may be"
     assert unnamed_files(None, LATER_JOB, places, NOW_MS) == sorted(places), "no such topic"
+
+
+@pytest.mark.parametrize(
+    ("folder", "options"),
+    [("file:///cold", "?region=a&scheme=https"), ("file:///cold/", ""), ("s3://other/cold", "?region=a")],
+)
+def test_rule_70_a_named_file_stays_however_the_folder_is_spelled(folder: str, options: str) -> None:
+    """A run may get the place with other options than the run that wrote the file, which may be the only copy."""
+    found = offloaded_list({3: offload(3, 10).without_replicas, 4: None}, job=LATER_JOB)
+    named, left = (place(ledger_id, folder=folder, options=options) for ledger_id in (3, 2))
+    assert unnamed_files(found, LATER_JOB, [named, left], NOW_MS) == [left]

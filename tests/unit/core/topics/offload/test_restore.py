@@ -266,5 +266,10 @@ def test_rule_72_the_file_of_a_restored_ledger_stays_for_its_lag() -> None:
     assert (unnamed_files(found, LATER_JOB, [place(3)], end_ms - 1), files_due(found, end_ms - 1)) == ([], {})
     assert unnamed_files(found, LATER_JOB, [place(3)], end_ms) == [place(3)]
     assert files_due(found, end_ms) == {3: place(3)}
+    elsewhere = place(3, options="?region=a")
+    assert unnamed_files(found, LATER_JOB, [elsewhere], end_ms - 1) == []
     again = replace(of_row(COPIED, offload(3, 10)), offload_job=LATER_JOB)
     assert (unnamed_files(again, LATER_JOB, [place(3)], end_ms), files_due(again, end_ms)) == ([], {})
+    assert (unnamed_files(again, LATER_JOB, [elsewhere], end_ms), files_due(again, end_ms)) == ([], {})
+    respelled = replace(again.ledgers[0], offload=replace(offload(3, 10), place=elsewhere))
+    assert files_due(replace(again, ledgers=(respelled,)), end_ms) == {}, "the list names it once more"
