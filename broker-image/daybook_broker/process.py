@@ -16,6 +16,7 @@ from typing import Final, TypedDict
 from prometheus_client import CollectorRegistry
 
 import daybook
+from daybook.client.placement_settings import placement_policy
 from daybook.core.errors import DaybookError
 from daybook.metadata.store.settings import options_of_process
 from daybook.runtime.clock import monotonic_s
@@ -26,6 +27,7 @@ from daybook.runtime.logs import get_logger
 from daybook.runtime.metrics import MetricsServer, new_registry
 from daybook.runtime.ports import parse_address, reachable
 from daybook.runtime.scheduling import ask_for_short_slices
+from daybook.runtime.settings import SettingsError
 from daybook.runtime.signals import StopEvent, stop_on_signals
 from daybook.runtime.tls import FollowingContext, TlsError, TlsFiles, client_credentials
 from daybook_broker.admin.server import AdminServer
@@ -67,7 +69,7 @@ async def _run(settings: BrokerSettings, stop: StopEvent) -> int:
             return EXIT_STOPPED
         try:
             broker = starting.result()
-        except (DaybookError, TlsError, OSError, ValueError) as error:
+        except (DaybookError, SettingsError, TlsError, OSError, ValueError) as error:
             _LOG.error("the broker cannot start", reason=str(error), kind=type(error).__name__)
             return EXIT_NOT_STARTED
         collect_rarely()
@@ -209,6 +211,7 @@ def _client(settings: BrokerSettings, registry: CollectorRegistry) -> daybook.Cl
         credentials=client_credentials(tls) if secure else lambda: None,
         zone=settings.zone,
         rack=settings.rack,
+        placement=placement_policy(),
         zookeeper_options=options_of_process(settings),
         name=settings.broker_id,
         recoveries_max=settings.recoveries_max,

@@ -1,6 +1,6 @@
-"""The placement policy of commands and recovery Jobs: DAYBOOK_PLACEMENT_* variables.
+"""The placement policy of commands, brokers and recovery Jobs: DAYBOOK_PLACEMENT_* variables.
 
-The auditor uses the policy of the cluster's operator; a worker with another policy would place copies that the auditor
+The auditor uses the policy of the cluster's operator; whoever places by another policy makes copies that the auditor
 then reports as badly placed.
 """
 

@@ -3,11 +3,14 @@
 from typing import Any, Final
 
 import pytest
+import yaml
 from daybook_broker.settings import AuthMethod, BrokerSettings
 
+from daybook.client.placement_settings import PlacementOptions
 from daybook.metadata.store.settings import options_of_process
 from daybook.runtime.settings import load_settings
-from tests.kubernetes.chart.conftest import HelmError, Object, Render, of_kind
+from tests.kubernetes.api.crd_rules import CRDS
+from tests.kubernetes.chart.conftest import CHART, HelmError, Object, Render, of_kind
 
 PREFIX: Final = "DAYBOOK_BROKER_"
 MARGIN_MS: Final = 5_000
@@ -71,6 +74,37 @@ def test_a_broker_is_found_by_the_name_of_its_pod_and_by_its_ports(render: Rende
     for name in ("daybook-broker", "daybook-broker-pods"):
         assert services[name]["selector"].items() <= labels.items()
         assert {each["targetPort"] for each in services[name]["ports"]} <= ports.keys()
+
+
+def placement_of(container: Object) -> PlacementOptions:
+    """What a broker makes of its variables of the placement policy."""
+    with pytest.MonkeyPatch.context() as patch:
+        for each in container["env"]:
+            if each["name"].startswith("DAYBOOK_PLACEMENT_"):
+                patch.setenv(each["name"], each["value"])
+        return load_settings(PlacementOptions)
+
+
+def test_brokers_place_as_a_pool_that_says_nothing_unless_they_are_told_otherwise(render: Render) -> None:
+    """The auditor goes by the pool: what a broker places otherwise is moved once its ledger is closed, and not before."""
+    (container,) = pod_of(render({"broker": {"enabled": True}}))["containers"]
+    schema = yaml.safe_load((CRDS / "bookiepools.yaml").read_text(encoding="utf-8"))
+    spec = schema["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    fields = spec["properties"]["placement"]["properties"]
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    assert values["broker"]["placement"] == {name: field["default"] for name, field in fields.items()}
+    assert placement_of(container) == PlacementOptions(policy="zone")
+    strict = {"policy": "Region", "minRegionsPerWriteQuorum": 3, "enforce": True, "weighByFreeSpace": True}
+    (container,) = pod_of(render({"broker": {"enabled": True, "placement": strict}}))["containers"]
+    assert placement_of(container) == PlacementOptions(
+        policy="region", min_regions=3, enforce=True, weigh_by_free_space=True
+    )
+
+
+@pytest.mark.parametrize("placement", [{"policy": "zone"}, {"minZonesPerWriteQuorum": 0}, {"minZones": 2}])
+def test_a_placement_that_no_pool_could_have_is_refused(render: Render, placement: Object) -> None:
+    with pytest.raises(HelmError, match="placement"):
+        render({"broker": {"enabled": True, "placement": placement}})
 
 
 def test_readiness_is_not_liveness_and_neither_asks_more_than_the_broker(render: Render) -> None:

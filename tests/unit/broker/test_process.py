@@ -18,6 +18,7 @@ from daybook_broker.process import start
 from daybook_broker.settings import BrokerSettings
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from daybook.core.errors import NotEnoughBookiesError
 from daybook.local.child import wait_for_exit
 from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 from daybook.runtime.allocator import ALLOCATOR
@@ -124,6 +125,31 @@ async def test_rule_46_a_broker_in_doubt_of_its_session_is_alive_and_not_ready(
         assert not await asyncio.to_thread(is_serving, health, "readiness")
         assert await asyncio.to_thread(is_serving, health, "liveness")
         monkeypatch.undo()
+
+
+async def test_a_broker_places_by_the_policy_of_its_variables(
+    tmp_path: Path, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bookies here name no zone, so none may be chosen where zones are a condition."""
+    monkeypatch.setenv("DAYBOOK_PLACEMENT_POLICY", "zone")
+    monkeypatch.setenv("DAYBOOK_PLACEMENT_ENFORCE", "true")
+    settings = BrokerSettings(
+        broker_id="strict", zookeeper=cluster.zookeeper.connect_string, cluster=CLUSTER_NAME
+    )
+    async with AsyncExitStack() as stack:
+        broker = await start(settings, stack)
+        stack.push_async_callback(broker.stop)
+        with pytest.raises(NotEnoughBookiesError, match="zone"):
+            await broker.client.create_ledger()
+
+
+def test_a_placement_policy_that_does_not_exist_is_named(
+    tmp_path: Path, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAYBOOK_PLACEMENT_POLICY", "continent")
+    process = Process(tmp_path, cluster.zookeeper.connect_string)
+    assert process.exit_code() == 1
+    assert "policy" in process.said("the broker cannot start")["reason"]
 
 
 def test_a_broker_whose_zookeeper_is_missing_says_so(tmp_path: Path) -> None:
