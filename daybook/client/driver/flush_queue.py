@@ -2,8 +2,8 @@
 
 Until then their entries gather, so that a frame holds what came in while the last message was under way. All writers
 that wait for a bookie are flushed together and share its next message; a thousand ledgers with an entry each
-make one message for each bookie, not a thousand. A writer that attaches to a bookie gathers until that is answered, and
-holds up nobody but itself.
+make one message for each bookie, not a thousand. A writer with a frame that waits for its attachment to a bookie gathers
+until that is answered, and holds up nobody but itself.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class FlushQueue:
     def _flush(self) -> None:
         """Flush whoever waits for an idle bookie. Who is idle is asked first: the first writer's frame ends that.
 
-        A writer that attaches to a bookie does not wait for it: the answers to its frames there add it again.
+        A writer with frames that wait for their attachment does not wait for the bookie: the answers to them add it again.
         """
         self._is_due = False
         due: list[Flushable] = []

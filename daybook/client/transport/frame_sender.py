@@ -93,7 +93,7 @@ class FrameSender:
         self._controls: list[bytes] = []
         self._attaching: dict[AttachKey, _Attaching] = {}
         self.attaching: set[LedgerId] = set()
-        """The ledgers whose writer's frames would wait for its attachment, which was asked for."""
+        """The ledgers whose writer has frames that wait for its attachment. Nobody answers a row: one alone does not count."""
         self._attached: set[AttachKey] = set()
         self._window: StreamWindow[Queued] = StreamWindow()
         self._task: asyncio.Task[None] | None = None
@@ -129,6 +129,8 @@ class FrameSender:
             self._enqueue(queued)
         else:
             self._attach(sink).frames.append(queued)
+            if sink.purpose == pb.PURPOSE_WRITE:
+                self.attaching.add(sink.ledger_id)
             self._open()
 
     def publish_lac(self, sink: FrameSink, row: bytes) -> None:
@@ -148,8 +150,6 @@ class FrameSender:
             attach = pb.Attach(ledger_id=sink.ledger_id, key=sink.key, purpose=sink.purpose)
             control = encode_client_control(pb.ClientControl(attach=attach))
             attaching = self._attaching[key] = _Attaching(control, asyncio.get_running_loop().time())
-            if sink.purpose == pb.PURPOSE_WRITE:
-                self.attaching.add(sink.ledger_id)
             self._controls.append(control)
             self._send_soon()
         return attaching

@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from daybook.client.driver.flush_queue import FlushQueue
 from daybook.client.transport import frame_sender
+from daybook.client.transport.frame_sender import FrameSender
 from daybook.core.errors import Code
 from daybook.core.format.frame import decode_header, split_message
 from daybook.core.format.lac_table import LacRow, decode_lac_table, encode_lac_row
@@ -15,6 +17,9 @@ from tests.unit.client.scripted_stream import frame, stream_to
 from tests.unit.client.sink_kit import RecordingSink
 
 pytestmark = OVER_BOTH
+
+
+WAIT_S = 40.0
 
 
 class Bookie:
@@ -93,6 +98,34 @@ async def test_a_row_waits_for_the_attachment_alone() -> None:
     async with stream_to(bookie) as stream:
         stream.publish_lac(RecordingSink(1), row(1, 3))
         assert await bookie.rows() == [LacRow(1, 3, 30)]
+
+
+class Writer:
+    """A writer of `sink` with an entry to seal, which its flush sends as frame 1."""
+
+    def __init__(self, stream: FrameSender, sink: RecordingSink) -> None:
+        self.id = sink.ledger_id
+        self._stream = stream
+        self._sink = sink
+
+    def ensemble(self) -> tuple[str, ...]:
+        return (self._stream.bookie,)
+
+    def flush(self) -> None:
+        self._stream.send(self._sink, 1, frame(0))
+
+
+@pytest.mark.parametrize(("code", "outcome"), [(Code.OK, "boot 1"), (Code.NOT_OPEN, Code.NOT_OPEN)])
+async def test_an_entry_that_is_appended_while_a_row_waits_for_the_attachment_leaves_with_it(
+    code: Code, outcome: object
+) -> None:
+    async with stream_to(Bookie(code)) as stream:
+        queue = FlushQueue(lambda _: stream.is_idle, lambda _: stream.attaching)
+        sink = RecordingSink(1)
+        stream.publish_lac(sink, row(1, 3))
+        queue.add(Writer(stream, sink))
+        async with asyncio.timeout(WAIT_S):
+            assert await sink.events.get() == (1, outcome)
 
 
 async def test_rows_wait_behind_a_message_that_the_bookie_has_not_answered() -> None:
