@@ -125,12 +125,13 @@ class Claim:
         self._session_id = session_id
         self.was_held = True
 
-    async def commit(self, operations: Sequence[Operation]) -> None:
+    async def commit(self, operations: Sequence[Operation], *, timeout_s: float | None = None) -> None:
         """Perform `operations` in one transaction, only if this process has held the claim without a break since `take`.
 
         Raises SessionExpiredError and NoNodeError if it has not, and what the operations raise.
         """
-        await self._store.multi([Check(self._path, 0), *operations], session_id=self._session_id)
+        under_claim = [Check(self._path, 0), *operations]
+        await self._store.multi(under_claim, session_id=self._session_id, timeout_s=timeout_s)
 
     async def register(self, watch: Watch, operations: Sequence[Operation]) -> bool:
         """Perform `operations` and take the claim in one transaction; return False while another process holds the claim.

@@ -2,7 +2,8 @@
 
 Session expiry is not a crash (rule 42): the bookie continues and creates its node again in the new session, together with
 its claim, and only while ZooKeeper's cookie is its own (rule 57). It waits for a node of another process and never
-deletes it: only the end of that session proves that its process stopped.
+changes or deletes it: only the end of that session proves that its process stopped. A successor's node has the same path,
+so each change of a node is a transaction of the claim.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from daybook.core.errors import MetadataUnavailableError
+from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import info_to_json
 from daybook.metadata.claim import TAKE_TIMEOUT_S, Claim, RegisteredElsewhereError, SupersededError
@@ -25,9 +26,9 @@ from daybook.metadata.store.store import (
     NodeExistsError,
     NoNodeError,
     Operation,
+    Put,
     SessionExpiredError,
     StoreClosedError,
-    StoreError,
     Watch,
 )
 from daybook.runtime.logs import get_logger
@@ -96,19 +97,21 @@ class Registration:
     async def update(self, info: BookieInfo) -> None:
         """Change the record: another free space, or a change between writable and read-only, which moves the node atomically.
 
-        Waits while the store is unavailable; a change during a change of sessions is repeated in the new session.
+        Waits while the store is unavailable. Nothing is changed once the session has ended, because the node may be a
+        successor's (rule 57); the change is then part of the next registration.
         """
         async with self._changing:
             before = self._info
             self._info = replace(info, bookie=before.bookie, boot_id=before.boot_id)
             old, new = self._path(before), self._path(self._info)
             data = info_to_json(self._info)
+            changes: list[Operation] = (
+                [Put(new, data, None)]
+                if old == new
+                else [Delete(old, None), Create(new, data, ephemeral=True)]
+            )
             try:
-                if old == new:
-                    await self._store.put(new, data, None, timeout_s=math.inf)
-                else:
-                    moved: list[Operation] = [Delete(old, None), Create(new, data, ephemeral=True)]
-                    await self._store.multi(moved, timeout_s=math.inf)
+                await self._claim.commit(changes, timeout_s=math.inf)
             except (NoNodeError, NodeExistsError, SessionExpiredError):
                 log.info("bookie registers again with the change", bookie=self._info.bookie)
 
@@ -123,26 +126,32 @@ class Registration:
                 await self._claim.release([Delete(self._path(self._info), None)])
 
     async def _keep(self) -> None:
-        """Create the node again whenever it is gone."""
+        """Create the node again whenever it is gone, or that of another process."""
         while True:
             try:
-                watch = self._store.watch()
-                try:
-                    while await watch.get(self._path(self._info)) is not None:
-                        await watch.changed()
-                finally:
-                    watch.close()
+                await self._until_lost()
                 await self._make_node()
             except StoreClosedError:
                 return
             except SupersededError as error:
                 self._on_superseded(error)
                 return
-            except (MetadataUnavailableError, StoreError) as error:
+            except (MetadataUnavailableError, MetadataError) as error:
                 log.warning(
                     "bookie is not registered; trying again", bookie=self._info.bookie, error=str(error)
                 )
                 await asyncio.sleep(_PAUSE_S)
+
+    async def _until_lost(self) -> None:
+        """Wait until this process has no node. A successor may have registered before it connected again (rule 57)."""
+        watch = self._store.watch()
+        try:
+            while (node := await watch.get(self._path(self._info))) is not None:
+                if not self._claim.is_own_registration(node.value):
+                    return
+                await watch.changed()
+        finally:
+            watch.close()
 
     async def _make_node(self) -> None:
         """Create the node, waiting until no other process has the claim or a node in either directory."""

@@ -9,6 +9,7 @@ from daybook.core.errors import MetadataUnavailableError
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import REPLACEMENT_VALID_MS, BookieDirectory, info_to_json
 from daybook.metadata.claim import RegisteredElsewhereError, SupersededError
+from daybook.metadata.store.memory import MemoryServer
 from daybook.metadata.store.store import Create, MetadataStore, NoNodeError, SessionExpiredError
 from tests.unit.metadata.harness import (
     LAYOUT,
@@ -117,6 +118,44 @@ async def test_rule_57_a_process_that_lost_its_claim_to_another_registers_no_mor
         await soon(taking)
         server.expire(one.session.session_id)
         assert "another process" in str(await soon(told.get()))
+
+
+def succeed(server: MemoryServer, old: MetadataStore, new: MetadataStore) -> None:
+    """The session of `old` ends, and the process of `new` registers before `old` has a session again."""
+    server.expire(old.session.session_id)
+    claim = Create(LAYOUT.claim("b0"), b'{"formatVersion": 1, "bootId": "new"}', ephemeral=True)
+    node = Create(LAYOUT.registration("b0", writable=True), info_to_json(NEW), ephemeral=True)
+    server.apply([claim, node], new.session.session_id)
+
+
+async def test_rule_57_an_idle_process_notices_its_successors_registration() -> None:
+    server, opener = memory_opener()
+    async with stores(opener, 2) as (one, two):
+        await formatted(one)
+        told: asyncio.Queue[SupersededError] = asyncio.Queue()
+        await register(one, OLD, on_superseded=told.put_nowait)
+        succeed(server, one, two)
+        assert "another process has become bookie b0" in str(await soon(told.get()))
+        assert await BookieDirectory(two, LAYOUT).bookies() == {"b0": NEW}
+
+
+@pytest.mark.parametrize("change", [replace(OLD, free_bytes=7), replace(OLD, writable=False)])
+async def test_rule_57_a_change_that_waited_for_zookeeper_leaves_a_successors_registration_alone(
+    change: BookieInfo,
+) -> None:
+    server, opener = memory_opener()
+    async with stores(opener, 2) as (one, two):
+        await formatted(one)
+        told: asyncio.Queue[SupersededError] = asyncio.Queue()
+        registration = await register(one, OLD, on_superseded=told.put_nowait)
+        server.suspend()
+        updating = asyncio.create_task(registration.update(change))
+        await asyncio.sleep(0)
+        succeed(server, one, two)
+        server.resume()
+        await soon(updating)
+        assert await BookieDirectory(two, LAYOUT).bookies() == {"b0": NEW}
+        assert "another process has become bookie b0" in str(await soon(told.get()))
 
 
 async def test_rule_57_what_is_committed_needs_the_claim_without_a_break() -> None:

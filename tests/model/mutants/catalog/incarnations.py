@@ -40,9 +40,27 @@ async def first_frames_do_not_look_at_the_claim(self: claim.Claim) -> None:
 
 @by_test(57, f"{_BOOT}::test_rule_57_a_cookie_is_stamped_only_under_the_claim_that_limbo_was_listed_under")
 @instead_of(claim.Claim, "commit")
-async def cookies_are_stamped_without_the_claim(self: claim.Claim, operations: Any) -> None:
+async def cookies_are_stamped_without_the_claim(self: claim.Claim, operations: Any, **named: Any) -> None:
     """A claim that was lost since limbo was listed is not missed."""
-    await self._store.multi(operations)
+    await self._store.multi(operations, **named)
+
+
+@by_test(
+    57, f"{_CLAIM}::test_rule_57_a_change_that_waited_for_zookeeper_leaves_a_successors_registration_alone"
+)
+@instead_of(claim.Claim, "commit")
+async def registrations_are_changed_without_the_claim(
+    self: claim.Claim, operations: Any, **named: Any
+) -> None:
+    """A change of a registration changes whatever node is at its path."""
+    await self._store.multi(operations, **named)
+
+
+@by_test(57, f"{_CLAIM}::test_rule_57_an_idle_process_notices_its_successors_registration", slow=True)
+@instead_of(claim.Claim, "is_own_registration")
+def any_node_at_the_path_is_ones_own(_self: claim.Claim, _data: bytes) -> bool:
+    """A process that finds a registration of its bookie believes that it is registered."""
+    return True
 
 
 @by_test(57, f"{_CLAIM}::test_rule_57_a_claim_keeps_every_other_process_from_registering")
