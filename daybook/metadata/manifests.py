@@ -3,6 +3,9 @@
 A job writes its ledgers first, each tagged with the job's id in its custom metadata, closes them, and then names them in the
 manifest by one compare-and-set. A job that fails names none. Its ledgers are collected later: the manifest first records the job
 as abandoned, after which it refuses the job's own change, so that nothing is deleted that readers may see.
+
+The answer to the compare-and-set may be lost, and another job may change the manifest before the job repeats its change. So the
+manifest also records which jobs it has, and a repeated change changes nothing.
 """
 
 import json
@@ -25,7 +28,7 @@ from daybook.metadata.store.store import (
 
 FORMAT_VERSION: Final = 1
 JOBS_REMEMBERED_MAX: Final = 1000
-"""How many abandoned jobs and streaming queries a manifest remembers; the oldest are forgotten."""
+"""How many committed jobs, abandoned jobs and streaming queries a manifest remembers; the oldest are forgotten."""
 
 
 class NoSuchManifestError(MetadataError):
@@ -47,11 +50,15 @@ class WrittenLedger:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The ledgers in their order, the last batch of each streaming query that is in it, and the jobs that may not add any more."""
+    """The ledgers in their order, the last batch of each streaming query that is in it, and the jobs that may not add any more.
+
+    `committed`: the jobs that changed it last. Earlier releases neither record nor read them; they keep the field as it is.
+    """
 
     ledgers: tuple[WrittenLedger, ...] = ()
     batches: Mapping[str, int] = field(default_factory=dict)
     abandoned: tuple[str, ...] = ()
+    committed: tuple[str, ...] = ()
     unknown_fields: Mapping[str, Any] = field(default_factory=dict)
 
     def with_job(
@@ -63,7 +70,9 @@ class Manifest:
         query: str = "",
         batch: int = 0,
     ) -> "Manifest":
-        """The next value. Raises JobAbandonedError."""
+        """The next value; this one if it has the job already. Raises JobAbandonedError."""
+        if self.has_job(job):
+            return self
         if job in self.abandoned:
             msg = f"job {job} was given up while it ran, and its ledgers are deleted: run it again"
             raise JobAbandonedError(msg)
@@ -72,7 +81,14 @@ class Manifest:
             batches.pop(query, None)
             batches = dict([*batches.items(), (query, batch)][-JOBS_REMEMBERED_MAX:])
         kept = () if overwrite else self.ledgers
-        return replace(self, ledgers=(*kept, *ledgers), batches=batches)
+        changed = replace(self, ledgers=(*kept, *ledgers), batches=batches)
+        if changed == self:
+            return self
+        return replace(changed, committed=(*self.committed, job)[-JOBS_REMEMBERED_MAX:])
+
+    def has_job(self, job: str) -> bool:
+        """Whether a change of this job is in it, whatever other jobs have replaced since."""
+        return job in self.committed
 
     def has_batch(self, query: str, batch: int) -> bool:
         """Whether a batch of a streaming query is in it already."""
@@ -89,6 +105,7 @@ class Manifest:
             ],
             "batches": dict(self.batches),
             "abandoned": list(self.abandoned),
+            "committed": list(self.committed),
         }
         return json.dumps(record, separators=(",", ":")).encode()
 
@@ -106,7 +123,9 @@ class Manifest:
                 for found in record.pop("ledgers")
             )
             batches = {str(name): check_integer(batch) for name, batch in record.pop("batches").items()}
-            return cls(ledgers, batches, tuple(map(str, record.pop("abandoned"))), record)
+            abandoned = tuple(map(str, record.pop("abandoned")))
+            committed = tuple(map(str, record.pop("committed", ())))
+            return cls(ledgers, batches, abandoned, committed, record)
 
         return read_record(data, "manifest", FORMAT_VERSION, make)
 
@@ -146,13 +165,16 @@ class ManifestManager:
     ) -> tuple[LedgerId, ...]:
         """Name the ledgers of `job`, or with `overwrite` them alone; returns the ledgers that nobody names any more.
 
-        A batch of a streaming query that is in the manifest already is not added again: then these are its new ledgers. Raises
-        JobAbandonedError, MetadataError, NodeTooLargeError.
+        A batch of a streaming query that is in the manifest already is not added again: then these are its new ledgers. If
+        the manifest has the job already, because an answer was lost, these are what the job's change replaced, and those of
+        its own ledgers that another job has replaced since. Raises JobAbandonedError, MetadataError, NodeTooLargeError.
         """
         before = Manifest()
 
         def change(manifest: Manifest) -> Manifest:
             nonlocal before
+            if manifest.has_job(job):
+                return manifest  # `before` stays what the attempt without an answer replaced
             before = manifest
             if manifest.has_batch(query, batch):
                 return manifest
@@ -160,7 +182,8 @@ class ManifestManager:
 
         after = await self._change(name, change)
         named = {written.ledger_id for written in after.ledgers}
-        return tuple(w.ledger_id for w in (*before.ledgers, *ledgers) if w.ledger_id not in named)
+        replaced = before.ledgers if overwrite else ()
+        return tuple(w.ledger_id for w in (*replaced, *ledgers) if w.ledger_id not in named)
 
     async def abandon(self, name: str, job: str) -> Manifest:
         """Let the manifest refuse the ledgers of `job` from now on, and return it: what it names stays."""

@@ -1,12 +1,19 @@
 """Manifests in the store: jobs add to them, one compare-and-set each, and an abandoned job adds nothing."""
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from daybook.core.errors import MetadataError
 from daybook.metadata.manifests import JobAbandonedError, Manifest, ManifestManager, WrittenLedger
-from tests.unit.metadata.harness import LAYOUT, Opener, formatted, stores
+from daybook.metadata.store.memory import Fault, FaultKind, MemoryServer
+from daybook.metadata.store.store import Put
+from tests.unit.metadata.harness import LAYOUT, Opener, formatted, memory_opener, stores
+
+STRANGER = 999
+"""A session of another client."""
 
 
 def written(*ledger_ids: int) -> tuple[WrittenLedger, ...]:
@@ -63,8 +70,82 @@ async def test_an_abandoned_job_adds_nothing(opener: Opener) -> None:
         assert (await manifests.abandon("daily", "slow")).ledgers == written(2)
 
 
+def before_its_answer(server: MemoryServer, operation: str, change: Callable[[Manifest], Manifest]) -> None:
+    """The answer to the next `operation` on the manifest is lost, and another client changes the manifest meanwhile."""
+    path = LAYOUT.manifest("daily")
+
+    def changes() -> None:
+        after = change(Manifest.from_json(server.read(path).data))
+        server.apply([Put(path, after.to_json(), None)], STRANGER)
+
+    server.inject(Fault(FaultKind.DROP_REPLY, operation, path, then=changes))
+
+
+@pytest.mark.parametrize(
+    ("earlier", "operation", "named"), [("weekly", "create", [1, 2, 3]), ("daily", "put", [9, 1, 2, 3])]
+)
+async def test_rule_66_a_job_whose_answer_was_lost_is_named_once(
+    earlier: str, operation: str, named: list[int]
+) -> None:
+    server, opener = memory_opener()
+    async with stores(opener, 1) as (store,):
+        await formatted(store)
+        manifests = ManifestManager(store, LAYOUT)
+        await manifests.add(earlier, "earlier", written(9))
+        before_its_answer(
+            server, operation, lambda manifest: manifest.with_job("other", written(3), overwrite=False)
+        )
+        assert await manifests.add("daily", "job", written(1, 2)) == ()
+        assert await ids(manifests) == named
+
+
+@pytest.mark.parametrize(
+    ("does_other_overwrite", "unnamed", "named"), [(False, (9,), [1, 2, 3]), (True, (9, 1, 2), [3])]
+)
+async def test_rule_66_a_job_that_overwrites_and_whose_answer_was_lost_takes_nothing_of_a_later_job(
+    does_other_overwrite: bool, unnamed: tuple[int, ...], named: list[int]
+) -> None:
+    server, opener = memory_opener()
+    async with stores(opener, 1) as (store,):
+        await formatted(store)
+        manifests = ManifestManager(store, LAYOUT)
+        await manifests.add("daily", "earlier", written(9))
+        before_its_answer(
+            server,
+            "put",
+            lambda manifest: manifest.with_job("other", written(3), overwrite=does_other_overwrite),
+        )
+        assert await manifests.add("daily", "job", written(1, 2), overwrite=True) == unnamed
+        assert await ids(manifests) == named
+
+
+async def test_a_job_that_is_abandoned_after_its_change_has_not_failed() -> None:
+    server, opener = memory_opener()
+    async with stores(opener, 1) as (store,):
+        await formatted(store)
+        manifests = ManifestManager(store, LAYOUT)
+        await manifests.add("daily", "earlier", written(9))
+        before_its_answer(server, "put", lambda manifest: replace(manifest, abandoned=("job",)))
+        assert await manifests.add("daily", "job", written(1)) == ()
+        assert await ids(manifests) == [9, 1]
+
+
+async def test_a_job_without_ledgers_makes_no_manifest() -> None:
+    _, opener = memory_opener()
+    async with stores(opener, 1) as (store,):
+        await formatted(store)
+        manifests = ManifestManager(store, LAYOUT)
+        assert await manifests.add("daily", "job", (), overwrite=True) == ()
+        assert await manifests.read("daily") is None
+
+
+def test_a_manifest_of_an_earlier_release_has_no_committed_jobs() -> None:
+    stored = b'{"formatVersion":1,"ledgers":[],"batches":{},"abandoned":["old"]}'
+    assert Manifest.from_json(stored) == Manifest(abandoned=("old",))
+
+
 def test_a_manifest_keeps_what_a_later_release_added() -> None:
-    manifest = Manifest(written(1), {"q": 3}, ("old",), {"later": [1]})
+    manifest = Manifest(written(1), {"q": 3}, ("old",), ("job",), {"later": [1]})
     assert Manifest.from_json(manifest.to_json()) == manifest
     with pytest.raises(MetadataError, match="this is no manifest"):
         Manifest.from_json(b'{"formatVersion":1,"ledgers":7,"batches":{},"abandoned":[]}')

@@ -1,4 +1,4 @@
-"""Mutants of manifests: a job names what is not closed, and a slow one names what is deleted."""
+"""Mutants of manifests: a job names what is not closed, a slow one names what is deleted, and one names its ledgers twice."""
 
 from functools import partial
 from typing import Any
@@ -11,6 +11,7 @@ from tests.model.mutants.registry import instead_of, mutant
 by_test = partial(mutant, not_simulated="the simulator has no jobs")
 
 COMMIT = "tests/unit/spark/test_manifest_commit.py"
+MANIFEST = "tests/unit/metadata/test_manifests.py"
 
 
 @by_test(66, f"{COMMIT}::test_rule_66_a_commit_names_no_ledger_that_is_open")
@@ -25,3 +26,10 @@ async def a_sweep_lets_slow_jobs_commit(self: Any, name: str, _job: str) -> mani
     """A sweep deletes ledgers that no manifest names yet, and does not forbid to name them."""
     found = await self.read(name)
     return manifests.Manifest() if found is None else found.value
+
+
+@by_test(66, f"{MANIFEST}::test_rule_66_a_job_whose_answer_was_lost_is_named_once")
+@instead_of(manifests.Manifest, "has_job")
+def a_job_is_named_as_often_as_it_asks(_self: manifests.Manifest, _job: str) -> bool:
+    """A manifest does not remember whose ledgers it has."""
+    return False
