@@ -1,7 +1,7 @@
 """The one way by which entries get into a ledger's writer: in the order of the calls (rule 60), as far as there is room.
 
 `append`, `append_many` and `submit` wait for room. `append_soon` cannot wait: it lets in all who do, because its entry comes
-after theirs, and takes room beyond the bound, up to a hard one.
+after theirs, and takes room beyond the bound, up to a hard one. Neither bound stops the entry that all others wait for (rule 55).
 """
 
 import asyncio
@@ -83,8 +83,14 @@ class Admission:
                 waiting.admitted.result().cancel()  # it was let in a moment ago, and nobody will ask for its ids
             raise
 
-    def make_room(self, size_bytes: int) -> None:
-        """Let in all who wait, so that an append of `size_bytes` may enter now; BacklogFullError beyond the hard bounds."""
+    def make_room(self, size_bytes: int, entry_ids: Sequence[EntryId] | None) -> None:
+        """Let in all who wait, so that an append of `size_bytes` may enter now; BacklogFullError beyond the hard bounds.
+
+        Nobody needs to be let in before the entry that all others wait for: nothing completes without it (rule 55).
+        """
+        missing = self._writer.missing_entry
+        if missing is not None and entry_ids is not None and missing in entry_ids:
+            return
         pending_bytes = self._writer.pending_bytes + size_bytes
         others_bytes = self._client.size_bytes - self._counted_bytes
         if self._waiting:

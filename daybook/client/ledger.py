@@ -147,7 +147,8 @@ class Ledger:
     def has_room(self) -> bool:
         """Whether an append would not wait: the ledger and the whole client are below their bounds of pending bytes.
 
-        Who uses `append_soon` pauses while it is False; `call_when_room` says when to go on.
+        Who uses `append_soon` pauses while it is False; `call_when_room` says when to go on. With explicit ids, the entry
+        after the last acknowledged one must not pause: without it there may never be room again (rule 55).
         """
         return self._admission.has_room
 
@@ -207,7 +208,8 @@ class Ledger:
         appends that wait for room (rule 60).
 
         Raises BacklogFullError beyond twice the bounds of pending bytes (see `has_room`), EntryTooLargeError, EntryIdError,
-        and like `append` once the handle takes nothing more. What it raises for was not taken.
+        and like `append` once the handle takes nothing more. What it raises for was not taken. With explicit ids the entry
+        after the last acknowledged one is taken beyond all bounds if a later one is pending, which waits for it (rule 55).
         """
         return self._append_soon((data,), None if entry_id is None else (entry_id,), on_done)
 
@@ -307,7 +309,7 @@ class Ledger:
     ) -> EntryId:
         if self._ended is not None:
             raise self._ended
-        self._admission.make_room(sum(map(len, entries)))
+        self._admission.make_room(sum(map(len, entries)), entry_ids)
         self._writer.check_append(entries, entry_ids)
         last_id = self._writer.last_add_pushed + len(entries) if entry_ids is None else entry_ids[-1]
         self._token = token = self._token + 1

@@ -217,6 +217,34 @@ async def test_rule_55_a_caller_may_choose_the_id() -> None:
         assert ledger.last_add_confirmed == 1
 
 
+@pytest.mark.parametrize(("of_ledger", "of_client"), [(20, 2000), (2000, 20)])
+async def test_rule_55_the_entry_that_fills_a_gap_is_taken_although_there_is_no_room(
+    of_ledger: int, of_client: int
+) -> None:
+    shared = Shared(0, pending_bytes_max=of_client)
+    async with open_handle(explicit_ids=True, shared=shared, pending_bytes_max=of_ledger) as (
+        ledger,
+        bookies,
+    ):
+        done = Outcomes()
+        ledger.append_soon(b"x" * 40, done, entry_id=1)
+        ledger.append_soon(b"", done, entry_id=3)
+        room = asyncio.Event()
+        ledger.call_when_room(room.set)
+        await turns()
+        bookies.acknowledge()
+        await turns()
+        assert (ledger.has_room, room.is_set(), done.ids) == (False, False, [])
+        with pytest.raises(BacklogFullError):
+            ledger.append_soon(b"y", done, entry_id=2)
+        assert ledger.append_soon(b"y", done, entry_id=0) == 0
+        await settle(bookies, lambda: len(done.ids) == 2)
+        assert ledger.append_soon(b"y", done, entry_id=2) == 2
+        await settle(bookies, room.is_set)
+        await settle(bookies, lambda: len(done.ids) == 4)
+        assert done.ids == [0, 1, 2, 3]
+
+
 async def test_a_callback_may_append_and_one_that_fails_keeps_nobody_from_being_called() -> None:
     problems: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))

@@ -1,6 +1,7 @@
 """Mutants of a writer's handle in the client."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.writer.writer import LedgerWriter
 from daybook.metadata.ledgers import LedgerManager
 from tests.model.mutants.catalog.swarms import SHIPPED
-from tests.model.mutants.registry import instead_of, mutant
+from tests.model.mutants.registry import around, instead_of, mutant
 
 
 @mutant(
@@ -43,6 +44,19 @@ def who_waits_appends_when_the_loop_comes_to_him(monkeypatch: pytest.MonkeyPatch
             asyncio.get_running_loop().call_soon(append, self, self._waiting.popleft())
 
     monkeypatch.setattr(Admission, "admit", wake)
+
+
+@mutant(
+    55,
+    "tests/unit/client/test_append_soon.py::test_rule_55_the_entry_that_fills_a_gap_is_taken_although_there_is_no_room",
+    not_simulated="the simulator's users of the client's handles choose no ids",
+)
+@around(Admission, "make_room")
+def there_is_no_room_for_the_entry_that_all_wait_for(
+    make_room: Any, self: Admission, size_bytes: int, _entry_ids: object
+) -> None:
+    """The entry that fills a gap is refused like any other while too much is pending."""
+    make_room(self, size_bytes, None)
 
 
 @mutant(
