@@ -53,8 +53,11 @@ class Blocks(Protocol):
     def overlapping(self, first: EntryId, last: EntryId, limit: int | None = None) -> list[Block]:
         """The blocks whose range overlaps first … last, rising, up to `limit` of them; raises CorruptStoreError.
 
-        Their bodies may be damaged; their data are views that end with the moment.
+        Their bodies may be damaged; their data are views that end with the moment. Blocks behind `last` are not decoded.
         """
+
+    def readable(self, first: EntryId, last: EntryId) -> tuple[list[Block], list[EntryId]]:
+        """The blocks as above that can be read, and the keys within first … last whose blocks cannot, both rising."""
 
 
 class EntryStore(Protocol):

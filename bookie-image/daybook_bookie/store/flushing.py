@@ -11,7 +11,6 @@ from dataclasses import replace
 from daybook.core.format.block import Block, merge_small, sound_parts, untangle
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import EntryId, LedgerId
-from daybook_bookie.disk.errors import CorruptStoreError
 from daybook_bookie.journal.format import Position
 from daybook_bookie.store.entry_store import Blocks, EntryStore, LedgerChange
 from daybook_bookie.store.generation import Generation, PendingLedger
@@ -108,12 +107,13 @@ def _plan(
         deletes: list[bytes] = []
         waiting = [frame for frame in frames if frame.header.is_recovery or not holds_all(intervals, frame)]
         while waiting:
-            cluster, stored = _cluster(reader, intervals, waiting)
-            if not stored and len(cluster) == 1:
+            cluster, stored, unreadable = _cluster(reader, intervals, waiting)
+            if not stored and not unreadable and len(cluster) == 1:
                 puts += cluster
-            elif not _is_superfluous(cluster, stored):
+            elif unreadable or not _is_superfluous(cluster, stored):
                 sound = [part for block in stored for part in sound_parts(block)]
-                deletes += [block_key(ledger_id, block.first) for block in stored]
+                gone = [block.first for block in stored] + unreadable
+                deletes += [block_key(ledger_id, first) for first in gone]
                 puts += untangle([*sound, *cluster], target)
         merged = [block for run in _free_runs(intervals, puts) for block in merge_small(run, target)]
         kept = [block._replace(data=bytes(block.data)) for block in merged]
@@ -142,16 +142,24 @@ def _is_superfluous(cluster: list[Block], stored: list[Block]) -> bool:
     return all(holds_all(found, block) for block in cluster)
 
 
-def _cluster(reader: Blocks, intervals: IntervalSet, waiting: list[Block]) -> tuple[list[Block], list[Block]]:
-    """Take from `waiting` the first frame and all frames whose range overlaps it or stored blocks, transitively."""
+def _cluster(
+    reader: Blocks, intervals: IntervalSet, waiting: list[Block]
+) -> tuple[list[Block], list[Block], list[EntryId]]:
+    """Take from `waiting` the first frame and all frames whose range overlaps it or stored blocks, transitively.
+
+    Also the stored blocks, and the keys in the range of all these whose blocks cannot be read. Such a block goes, or it
+    would hide what is put before it and overlap it: its entries are lost either way, and the index still has them (rule 26).
+    """
     cluster = [waiting.pop(0)]
     low, high = cluster[0].first, cluster[0].last
     stored: dict[EntryId, Block] = {}
+    unreadable: list[EntryId] = []
     grown = True
     while grown:
         grown = False
         if low <= intervals.last:
-            for block in _readable(reader, low, high):
+            found, unreadable = reader.readable(low, high)
+            for block in found:
                 if block.first not in stored:
                     stored[block.first] = block
                     low, high, grown = min(low, block.first), max(high, block.last), True
@@ -159,12 +167,4 @@ def _cluster(reader: Blocks, intervals: IntervalSet, waiting: list[Block]) -> tu
             frame = waiting.pop(0)
             cluster.append(frame)
             high, grown = max(high, frame.last), True
-    return cluster, [stored[first] for first in sorted(stored)]
-
-
-def _readable(reader: Blocks, first: EntryId, last: EntryId) -> list[Block]:
-    """The stored blocks that overlap first … last, without the unreadable ones: their entries stay lost."""
-    try:
-        return reader.overlapping(first, last)
-    except CorruptStoreError:
-        return []
+    return cluster, [stored[first] for first in sorted(stored)], unreadable

@@ -6,6 +6,8 @@ entries of a sound block beside a lost one, since they may be the last copy; the
 """
 
 import struct
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import lmdb
@@ -47,37 +49,38 @@ class BlockReader:
 
         Raises CorruptStoreError for a block whose header is damaged or whose key belongs to another block.
         """
-        cursor = self._cursor
-        key = block_key(self._ledger_id, entry)
-        if not cursor.set_range(key):
-            return self._current() if cursor.last() else None
-        if cursor.key() == key:
-            return self._current()
-        if cursor.prev():
-            before = self._current()
-            if before is not None:
-                return before
-            cursor.next()
-        else:
-            cursor.first()
-        return self._current()
+        return self._current() if self._move_to(entry) else None
 
     def next(self) -> Block | None:
         """The ledger's next block; raises CorruptStoreError."""
         return self._current() if self._cursor.next() else None
 
     def overlapping(self, first: EntryId, last: EntryId, limit: int | None = None) -> list[Block]:
-        """The blocks whose range overlaps first … last, up to `limit` of them; raises CorruptStoreError."""
+        """See Blocks."""
         found: list[Block] = []
-        try:
-            block = self.seek(first)
-            while block is not None and block.first <= last and len(found) != limit:
-                if block.last >= first:
-                    found.append(block)
-                block = self.next()
-        except lmdb.Error as error:
-            raise self._unreadable(first, error) from error
+        for _ in self._keys(first, last):
+            block = self._current()
+            if block is not None and block.last >= first:
+                found.append(block)
+            if len(found) == limit:
+                break
         return found
+
+    def readable(self, first: EntryId, last: EntryId) -> tuple[list[Block], list[EntryId]]:
+        """See Blocks."""
+        found: list[Block] = []
+        unreadable: list[EntryId] = []
+        with suppress(CorruptStoreError):  # of the walk itself: LMDB finds nothing behind such damage
+            for begin in self._keys(first, last):
+                try:
+                    block = self._current()
+                except CorruptStoreError:
+                    if begin >= first:
+                        unreadable.append(begin)
+                    continue
+                if block is not None and block.last >= first:
+                    found.append(block)
+        return found, unreadable
 
     def read(
         self, index: IntervalSet, first: EntryId, last: EntryId, max_bytes: int, overshoot_bytes: int
@@ -99,6 +102,8 @@ class BlockReader:
                 block = self.seek(wanted) if block is None else self.next()
                 if block is None or not block.first <= wanted <= block.last:
                     raise self._lost(wanted, "is in no block of the store")
+                if frames and block.first < wanted:
+                    break  # blocks that overlap, as earlier releases stored them beside damage: the next read begins here
                 if frames and block.size_bytes > room:
                     break  # a part of it would be checked again, and cut again, for the next read
                 sound = self._checked(index, block, wanted)
@@ -125,22 +130,64 @@ class BlockReader:
                 return part if is_whole else run_without_gap(index, part, begin)
         raise self._lost(wanted, "fails its checksum, or is lost from the block that should hold it")
 
+    def _keys(self, first: EntryId, last: EntryId) -> Iterator[EntryId]:
+        """Move the cursor over the blocks that may overlap first … last, and give where each begins.
+
+        No block is decoded, so damage of one says nothing of the others. Raises CorruptStoreError.
+        """
+        try:
+            found = self._move_to(first)
+            while found:
+                ledger_id, begin = self._key()
+                if ledger_id != self._ledger_id or begin > last:
+                    return
+                yield begin
+                found = self._cursor.next()
+        except lmdb.Error as error:
+            raise self._unreadable(first, error) from error
+
+    def _move_to(self, entry: EntryId) -> bool:
+        """Put the cursor where `seek` finds its block, or on another ledger's; False if there is no block there."""
+        cursor = self._cursor
+        key = block_key(self._ledger_id, entry)
+        if not cursor.set_range(key):
+            return bool(cursor.last())
+        if cursor.key() == key:
+            return True
+        if not cursor.prev():
+            return bool(cursor.first())
+        if self._key()[0] != self._ledger_id:
+            cursor.next()
+        return True
+
+    def _key(self) -> tuple[LedgerId, EntryId]:
+        """The ledger and the first entry that the key under the cursor names; raises CorruptStoreError."""
+        try:
+            ledger_id, first = _KEY.unpack(self._cursor.key())
+        except struct.error as error:
+            raise self._damaged(error) from error
+        return ledger_id, first
+
     def _current(self) -> Block | None:
         """The block under the cursor, None if it is another ledger's."""
-        key, value = self._cursor.item()
+        ledger_id, first = self._key()
+        if ledger_id != self._ledger_id:
+            return None
         try:
-            ledger_id, first = _KEY.unpack(key)
-            if ledger_id != self._ledger_id:
-                return None
-            block = decode_block(value)
-        except (FrameError, struct.error) as error:
-            msg = f"a block of ledger {self._ledger_id} is damaged ({error}): take its entries from another replica"
-            raise CorruptStoreError(msg) from error
+            block = decode_block(self._cursor.value())
+        except (FrameError, struct.error, lmdb.Error) as error:
+            raise self._damaged(error) from error
         if (block.header.ledger_id, block.first) != (ledger_id, first):
             raise self._lost(
                 first, f"was misdirected: its block says ledger {block.header.ledger_id}, {block.first}"
             )
         return block
+
+    def _damaged(self, error: Exception) -> CorruptStoreError:
+        msg = (
+            f"a block of ledger {self._ledger_id} is damaged ({error}): take its entries from another replica"
+        )
+        return CorruptStoreError(msg)
 
     def _unreadable(self, entry: EntryId, error: lmdb.Error) -> CorruptStoreError:
         return CorruptStoreError(f"LMDB cannot read entry {entry} of ledger {self._ledger_id} ({error})")

@@ -178,6 +178,13 @@ def a_miss_is_an_absence(
         return []
 
 
+@by_test(26, CONTRACT + "test_rule_26_a_repair_of_many_unreadable_blocks_takes_their_place")
+@around(BlockReader, "readable")
+def unreadable_blocks_stay(real: Any, reader: BlockReader, first: int, last: int) -> Any:
+    "A flush leaves what it cannot read where it is, in front of what it puts."
+    return real(reader, first, last)[0], []
+
+
 @by_test(26, STORE + "test_rule_26_a_ledger_record_or_root_that_vanished_or_changed_stops_the_start")
 def records_need_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     "The root's sum of digests is not compared."

@@ -46,14 +46,31 @@ class _Blocks:
     def overlapping(self, first: EntryId, last: EntryId, limit: int | None = None) -> list[Block]:
         """See Blocks."""
         found: list[Block] = []
-        keys = sorted(self._blocks)
-        for key in keys[max(0, bisect_right(keys, first) - 1) :]:
-            block = self._block(key)  # the real one looks at the block behind the last one too
-            if key > last or len(found) == limit:
-                break
+        for key in self._keys(first, last):
+            block = self._block(key)
             if block.last >= first:
                 found.append(block)
+            if len(found) == limit:
+                break
         return found
+
+    def readable(self, first: EntryId, last: EntryId) -> tuple[list[Block], list[EntryId]]:
+        """See Blocks."""
+        found: list[Block] = []
+        unreadable: list[EntryId] = []
+        for key in self._keys(first, last):
+            try:
+                block = self._block(key)
+            except CorruptStoreError:
+                unreadable += [key] if key >= first else []
+                continue
+            if block.last >= first:
+                found.append(block)
+        return found, unreadable
+
+    def _keys(self, first: EntryId, last: EntryId) -> list[EntryId]:
+        keys = sorted(key for key in self._blocks if key <= last)
+        return keys[max(0, bisect_right(keys, first) - 1) :]
 
     def sound_part(self, index: IntervalSet, entry: EntryId) -> Block:
         """The sound entries of a block from `entry` on, none left out that `index` has; raises CorruptStoreError."""

@@ -1,7 +1,7 @@
 """What every entry store must do, be it LMDB or the simulator's model of it: one suite for both, and one against the other.
 
 The simulator proves nothing about a bookie if its model does what the real store does not. So each test here runs over
-either, and at the end a machine drives both at once through the same flushes, crashes and damage and compares.
+either, and test_stores_alike drives both at once.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,15 +21,14 @@ from daybook_bookie.journal.format import (
 )
 from daybook_bookie.settings import MIB
 from daybook_bookie.store import flushing
+from daybook_bookie.store.entry_store import LedgerChange
 from daybook_bookie.store.generation import Generation
 from daybook_bookie.store.reading import block_key
 from daybook_bookie.store.removing import delete_some
 from daybook_bookie.store.stored_ledger import StoredLedger
 from daybook_bookie.store.write_cache import WriteCache
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from daybook.core.format.block import decode_block
 from daybook.core.format.frame import FLAG_RECOVERY, decode_header
 from daybook.core.format.intervals import Interval, IntervalSet
 from daybook.core.quorum import DENSE, Stripe
@@ -172,17 +171,23 @@ def test_rule_26_a_removal_ends_at_a_block_that_cannot_be_read_and_the_flush_con
         bench.store.read_blocks(7, 2, 2, 1000)
 
 
-def test_rule_26_damage_right_behind_a_range_is_met_as_well(bench: Bench) -> None:
+def test_rule_26_only_damage_within_a_range_is_met(bench: Bench) -> None:
     bench.put(*[frame(7, [n], size=1400) for n in (2, 5, 9)])
     bench.flip(7, 5, 0)
     with bench.store.blocks(7) as blocks:
-        for first, last, limit in ((0, 2, None), (3, 4, None), (0, 9, 1)):
+        for first, last, limit in ((3, 5, None), (6, 9, None), (0, 9, 2)):
             with pytest.raises(CorruptStoreError):
                 blocks.overlapping(first, last, limit)
-        assert [block.first for block in blocks.overlapping(9, 20)] == [9]
-    bench.flip(7, 2, 0)
-    with bench.store.blocks(7) as blocks, pytest.raises(CorruptStoreError):
-        blocks.overlapping(0, 1)
+        for first, last, limit, found in (
+            (0, 4, None, [2]),
+            (3, 4, None, []),
+            (0, 9, 1, [2]),
+            (9, 20, None, [9]),
+        ):
+            assert [block.first for block in blocks.overlapping(first, last, limit)] == found
+        for first, last, found, unreadable in ((0, 4, [2], []), (2, 9, [2, 9], [5]), (6, 9, [9], [])):
+            readable, damaged = blocks.readable(first, last)
+            assert ([block.first for block in readable], damaged) == (found, unreadable)
 
 
 def test_a_deleted_ledger_is_gone_at_once_and_its_blocks_in_bounded_steps(bench: Bench) -> None:
@@ -293,6 +298,54 @@ def test_rule_26_what_a_repair_did_not_bring_back_is_an_error_and_what_is_around
     assert bench.read(7) == [*entries(range(10, 20), 200), *entries(range(30, 35), 3000)]
 
 
+@pytest.mark.parametrize("brought", [range(5, 9), range(5, 13), range(10, 12), range(5, 25)], ids=str)
+def test_rule_26_what_a_repair_brings_beside_damage_hides_no_intact_block(
+    bench: Bench, brought: range
+) -> None:
+    for at in (0, 10, 20):
+        bench.put(frame(7, range(at, at + 10), size=8))
+    bench.flip(7, 10, 20)
+    bench.put(repaired(7, brought, 8))
+    intact = [*range(10), *range(20, 30)]
+    assert bench.read(7) == entries(sorted({*intact, *brought}), 8)
+    for lost in set(range(10, 20)) - set(brought):
+        with pytest.raises(CorruptStoreError):
+            bench.store.read_blocks(7, lost, 99, 10**6)
+    bench.put(repaired(7, range(10, 20), 8))
+    assert bench.read(7) == entries(range(30), 8)
+    assert_answers_rise(bench, 30)
+
+
+def test_rule_26_a_repair_of_many_unreadable_blocks_takes_their_place(bench: Bench) -> None:
+    bench.put(*[frame(7, range(at, at + 5), size=300) for at in (5, 10, 15)])
+    for at in (5, 10, 15):
+        bench.flip(7, at, 20)
+    bench.put(repaired(7, range(5, 20), 300))
+    assert bench.read(7) == entries(range(5, 20), 300)
+    assert_answers_rise(bench, 20)
+
+
+def test_blocks_that_an_earlier_release_let_overlap_are_read_one_by_one(bench: Bench) -> None:
+    """A reader takes an answer whose entries do not rise for damage of the whole."""
+    bench.put(frame(7, range(10), size=8), frame(7, range(20, 30), size=8))
+    record = bench.store.ledger(7)
+    assert record is not None
+    overlapping = frame(7, range(5, 13), size=8)
+    record.intervals.add(10, 12)
+    bench.store.commit([LedgerChange(7, [(block_key(7, 5), overlapping)], [], record)], START)
+    assert_answers_rise(bench, 10)
+    assert bench.read(7, 10) == entries([10, 11, 12, *range(20, 30)], 8)
+    bench.put(repaired(7, range(13), 8))
+    assert bench.read(7) == entries([*range(13), *range(20, 30)], 8)
+
+
+def assert_answers_rise(bench: Bench, end: int) -> None:
+    """Whatever entry a read of ledger 7 begins with, the frames of its answer do not overlap."""
+    for first in range(end):
+        blocks = [decode_block(data) for data in bench.store.read_blocks(7, first, 10**6, 10**6)]
+        assert all(one.last < other.first for one, other in pairwise(blocks))
+
+
 def test_rule_30_no_room_refuses_and_a_deletion_needs_none(bench: Bench) -> None:
     bench.tighten()
     with pytest.raises(StorageFullError):
@@ -305,111 +358,3 @@ def test_rule_30_no_room_refuses_and_a_deletion_needs_none(bench: Bench) -> None
     bench.put(frame(9, [1]), records=(deletion_record(7),))
     assert bench.store.deletions() == [7]
     assert bench.read(9) == entries([1])
-
-
-# -- both at once
-
-LEDGERS = st.integers(1, 3)
-STRIPES = st.sampled_from([DENSE, Stripe(3, 0b011), Stripe(5, 0b10011)])
-
-
-class BothStores(RuleBasedStateMachine):
-    """The same generations for LMDB and for the model: they answer alike."""
-
-    @initialize()
-    def create(self) -> None:
-        self.directory = memory_directory()
-        self.lmdb, self.model = LmdbBench(Path(self.directory.name)), ModelBench()
-        self.benches: tuple[Bench, Bench] = (self.lmdb, self.model)
-        self.cache = WriteCache()
-        self.offset = 0
-        self.base = 0
-
-    def teardown(self) -> None:
-        self.lmdb.shut()
-        self.directory.cleanup()
-
-    @rule(number=LEDGERS, first=st.integers(0, 40), count=st.integers(1, 12), stripe=STRIPES)
-    def accept(self, number: int, first: int, count: int, stripe: Stripe) -> None:
-        ids = [n for n in range(first, first + count) if stripe.holds(n)]
-        if ids:
-            data = frame(self.base + number, ids, stripe=stripe)
-            self.cache.add_frame(data, decode_header(data))
-
-    @rule(number=LEDGERS, lac=st.integers(0, 30))
-    def decide(self, number: int, lac: int) -> None:
-        self.cache.apply(fence_record(self.base + number))
-        data = frame(self.base + number, [], lac=lac, length=10 * lac)
-        self.cache.add_frame(data, decode_header(data))
-
-    @rule(number=LEDGERS, first=st.integers(0, 40), count=st.integers(1, 20))
-    def remove(self, number: int, first: int, count: int) -> None:
-        removed = IntervalSet()
-        removed.add(first, first + count)
-        self.cache.remove(self.base + number, removed)
-
-    @rule(number=LEDGERS)
-    def delete(self, number: int) -> None:
-        self.cache.apply(deletion_record(self.base + number))
-        self.flush()
-        self.base += 10
-
-    @rule()
-    def flush(self) -> None:
-        generation = self.cache.swap()
-        self.offset += 4096
-        for bench in self.benches:
-            flushing.flush(bench.store, generation, Position(1, self.offset))
-        self.cache.drop_flushed()
-
-    @rule()
-    def remove_deleted(self) -> None:
-        assert len({delete_some(bench.store) for bench in self.benches}) == 1
-
-    @rule(commits=st.integers(0, 3), happened=st.booleans())
-    def crash_in_a_flush(self, commits: int, happened: bool) -> None:
-        generation = self.cache.swap()
-        self.cache = WriteCache()
-        outcomes = set()
-        for bench in self.benches:
-            bench.fail_commit(commits, happened=happened)
-            try:
-                flushing.flush(bench.store, generation, START)
-                outcomes.add("stored")
-            except BookieMustStopError:
-                outcomes.add("stopped")
-            bench.reopen()
-        assert len(outcomes) == 1
-
-    @rule(number=LEDGERS, at=st.integers(0, 50), vanish=st.booleans(), byte=st.integers(0, 75))
-    def damage(self, number: int, at: int, vanish: bool, byte: int) -> None:
-        ledger_id = self.base + number
-        keys = self.lmdb.store.block_keys(ledger_id, 100)
-        if keys:
-            first = int.from_bytes(keys[at % len(keys)][8:], "big")
-            for bench in self.benches:
-                if vanish:
-                    bench.take_out(ledger_id, first)
-                else:
-                    bench.flip(ledger_id, first, byte)
-
-    @invariant()
-    def they_are_alike(self) -> None:
-        one, other = self.lmdb.store, self.model.store
-        assert dict(one.ledgers()) == other.ledgers()
-        assert one.deletions() == other.deletions()
-        assert one.checkpoint == other.checkpoint
-        for ledger_id in one.ledgers():
-            assert one.block_keys(ledger_id, 1000) == other.block_keys(ledger_id, 1000)
-            for first, last in ((0, 10**6), (7, 23)):
-                assert self.lmdb.read(ledger_id, first, last) == self.model.read(ledger_id, first, last)
-
-
-TestBothStores = BothStores.TestCase
-TestBothStores.settings = settings(
-    max_examples=60,
-    stateful_step_count=25,
-    deadline=None,
-    report_multiple_bugs=False,
-    suppress_health_check=list(HealthCheck),
-)
