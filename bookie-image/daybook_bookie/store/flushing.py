@@ -5,7 +5,7 @@ block, and blocks whose ranges would overlap are rewritten so that they do not. 
 keeps their pages in memory; the checkpoint moves only with the last one, so a crash in between replays (rule 24).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from daybook.core.format.block import Block, merge_small, sound_parts, untangle
@@ -15,34 +15,48 @@ from daybook_bookie.journal.format import Position
 from daybook_bookie.store.entry_store import Blocks, EntryStore, LedgerChange
 from daybook_bookie.store.generation import Generation, PendingLedger
 from daybook_bookie.store.reading import add_block, block_key, holds_all
-from daybook_bookie.store.removing import LEDGERS_MAX, mark_deleted, removals
+from daybook_bookie.store.removing import LEDGERS_MAX, mark_deleted, minus, remove_replicas
 from daybook_bookie.store.stored_ledger import StoredLedger
 
 
-def flush(store: EntryStore, generation: Generation, checkpoint: Position) -> None:
+def nothing() -> None:
+    """Nobody waits for progress."""
+
+
+def flush(
+    store: EntryStore, generation: Generation, checkpoint: Position, on_progress: Callable[[], None] = nothing
+) -> dict[LedgerId, IntervalSet]:
     """Make all of `generation` durable; the journal before `checkpoint` is in it or stored.
 
-    Deletions come first: they need no room and may free some. May be repeated after StorageFullError: what was stored
-    by then is trimmed off. Raises StorageFullError and BookieMustStopError.
+    Deletions and removals come first: they need no room and may free some. May be repeated after StorageFullError: what
+    was stored by then is trimmed off. `on_progress` is called before each commit. Returns the replicas that are left
+    for a later flush to remove. Raises StorageFullError and BookieMustStopError.
     """
     mark_deleted(store, [generation])
-    for ledger_id in sorted(generation.ledgers):
-        pending = generation.ledgers[ledger_id]
-        record = store.stored(ledger_id)
-        if pending.removed is not None and record is not None and not record.deleting:
-            for change in removals(store, ledger_id, record, pending.removed):
-                store.commit([change], store.checkpoint)
+    removed = {key: each.removed for key, each in generation.ledgers.items() if each.removed is not None}
+    left = remove_replicas(store, removed, on_progress)
     batch: list[LedgerChange] = []
     size = 0
     limit = store.settings.flush_transaction_bytes
     for change, change_bytes in _changes(store, generation):
         is_full = size + change_bytes > limit or len(batch) == LEDGERS_MAX
         if batch and (is_full or batch[-1].ledger_id == change.ledger_id):
+            on_progress()
             _commit(store, batch, size, store.checkpoint)
             batch, size = [], 0
         batch.append(change)
         size += change_bytes
+    on_progress()
     _commit(store, batch, size, checkpoint)
+    return {key: minus(entries, _held(generation.ledgers[key])) for key, entries in left.items()}
+
+
+def _held(pending: PendingLedger) -> IntervalSet:
+    """What this flush stored of a ledger: a repair may have brought it back after the removal, so it stays (rule 47)."""
+    held = IntervalSet()
+    for block in pending.blocks:
+        add_block(held, block)
+    return held
 
 
 def _commit(store: EntryStore, batch: list[LedgerChange], size: int, checkpoint: Position) -> None:

@@ -11,7 +11,7 @@ journal's durable position together with the generation: everything before that 
 so it becomes the checkpoint once the flush has committed, and the journal before it may be removed (rule 24).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -27,6 +27,7 @@ from daybook_bookie.journal.replay import JournalReplay
 from daybook_bookie.settings import StorageSettings
 from daybook_bookie.store import flushing
 from daybook_bookie.store.entry_store import EntryStore
+from daybook_bookie.store.flushing import nothing
 from daybook_bookie.store.generation import Generation
 from daybook_bookie.store.store import Store
 from daybook_bookie.store.stored_ledger import StoredLedger
@@ -43,6 +44,8 @@ class Storage:
         self._flush_checkpoint = store.checkpoint
         self._replayed_to = journal.written
         """All of the journal before it is in the cache or the store, even if the journal still has to rewrite it."""
+        self._to_remove: dict[LedgerId, IntervalSet] = {}
+        """The replicas that the flush left for the next one to remove."""
 
     @classmethod
     def open(
@@ -120,17 +123,22 @@ class Storage:
         return self.cache.swap()
 
     def end_flush(self) -> None:
-        """Drop the flushed generation: the store has it."""
+        """Drop the flushed generation: the store has it. The next one removes the replicas that it had no time for."""
         self.cache.drop_flushed()
+        for ledger_id, entries in self._to_remove.items():
+            if entries and self.ledger(ledger_id) is not None:
+                self.cache.remove(ledger_id, entries)
+        self._to_remove = {}
 
     # -- on the store's thread -------------------------------------------------------------------------------------
 
-    def flush(self, generation: Generation) -> Position:
+    def flush(self, generation: Generation, on_progress: Callable[[], None] = nothing) -> Position:
         """Commit the swapped generation and trim the journal; then call `end_flush` under the lock.
 
-        May be repeated after StorageFullError. Raises StorageFullError and BookieMustStopError.
+        `on_progress` is called before each commit. May be repeated after StorageFullError. Raises StorageFullError and BookieMustStopError.
         """
-        flushing.flush(self.store, generation, self._flush_checkpoint)
+        checkpoint = self._flush_checkpoint
+        self._to_remove = flushing.flush(self.store, generation, checkpoint, on_progress)
         self.journal.trim(self.store.checkpoint)
         return self.store.checkpoint
 

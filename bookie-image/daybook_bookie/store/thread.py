@@ -126,7 +126,7 @@ class StoreThread:
         """Store the generation; False if there is no room and the bookie stops (the journal still has it)."""
         while True:
             try:
-                self._owner.storage.flush(generation)
+                self._owner.storage.flush(generation, self.progress.stamp)
             except StorageFullError as error:
                 _LOG.warning("no room for a flush", reason=str(error))
                 self.has_room = False

@@ -29,6 +29,7 @@ from daybook_bookie.store.write_cache import WriteCache
 from daybook.core.bookie.life import Start
 from daybook.core.bookie.range_scan import RangeScan
 from daybook.core.format.frame import FrameHeader
+from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import NO_ENTRY
 from tests.model.mutants.catalog.swarms import BROKEN_FLUSHES, DAMAGE, FAILED_SYNCS, FULL_JOURNALS, JOURNALS
 from tests.model.mutants.registry import around, instead_of, mutant
@@ -42,6 +43,7 @@ CONTRACT = "tests/unit/bookie/store/test_store_contract.py::"
 REUSE = "tests/unit/bookie/journal/test_journal_reuse.py::"
 REPLAY = "tests/unit/bookie/journal/test_journal_replay.py::"
 OPENING = "tests/unit/bookie/store/test_store_opening.py::"
+REMOVAL = "tests/unit/bookie/store/test_store_removal.py::"
 STORE_SPACE = "tests/unit/bookie/store/test_store_space.py::"
 
 
@@ -126,7 +128,7 @@ def store_takes_a_failed_commit_for_a_full_disk(monkeypatch: pytest.MonkeyPatch)
 
 @mutant(24, STORE + "test_rule_24_what_comes_after_the_swap_is_replayed", swarm=JOURNALS)
 @instead_of(Storage, "flush")
-def checkpoint_is_taken_after_the_flush(storage: Storage, generation: Any) -> None:
+def checkpoint_is_taken_after_the_flush(storage: Storage, generation: Any, *_: Any) -> None:
     "The flush claims the journal up to where it is now, not to where it was at the swap."
     flushing.flush(storage.store, generation, storage.journal.durable)
     storage.journal.trim(storage.store.checkpoint)
@@ -148,8 +150,8 @@ def checkpoint_moves_with_the_first_commit(monkeypatch: pytest.MonkeyPatch) -> N
         def __getattr__(self, name: str) -> Any:
             return getattr(self._store, name)
 
-    def flush_at_the_end(store: EntryStore, generation: Any, checkpoint: Position) -> None:
-        flush(cast("EntryStore", AtTheEnd(store, checkpoint)), generation, checkpoint)
+    def flush_at_the_end(store: EntryStore, generation: Any, checkpoint: Position, *rest: Any) -> Any:
+        return flush(cast("EntryStore", AtTheEnd(store, checkpoint)), generation, checkpoint, *rest)
 
     monkeypatch.setattr(flushing, "flush", flush_at_the_end)
 
@@ -280,3 +282,9 @@ def the_cache_lets_go_at_the_swap(monkeypatch: pytest.MonkeyPatch) -> None:
 def a_removal_forgets_what_shares_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     "Whole blocks go, with entries that metadata still places here."
     monkeypatch.setattr(removing, "cut_rows", _nothing)
+
+
+@by_test(47, REMOVAL + "test_rule_47_what_a_repair_brings_back_stays_though_its_removal_has_to_wait")
+def late_removals_take_what_came_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    "A removal that waits for a later flush also takes what a repair brought with the flush before."
+    monkeypatch.setattr(flushing, "_held", lambda _: IntervalSet())

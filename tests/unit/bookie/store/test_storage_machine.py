@@ -157,14 +157,15 @@ class StorageMachine(RuleBasedStateMachine):
 
     @rule(number=LEDGERS, first=st.integers(0, 40), count=st.integers(1, 20), stripe=STRIPES)
     def remove(self, number: int, first: int, count: int, stripe: Stripe) -> None:
-        """All is stored first, so that nothing of it comes back; then it is gone with the next flush."""
+        """All is stored first, so that nothing of it comes back; then it is gone with the next flushes."""
         ledger_id, model = self.ledger(number)
         self.sync()
         self.flush()
         removed = IntervalSet()
         removed.add(first, first + count, stripe)
         self.storage.remove(ledger_id, removed)
-        self.flush()
+        while self.storage.cache.has_changes:
+            self.flush()
         gone = {n for n in model.may if removed.contains(n)}
         model.must -= gone
         model.may -= gone
