@@ -1,7 +1,8 @@
 """The ledgers of a bookie that are in memory, and which streams hold them.
 
 A ledger's object lives while a stream is attached to it, a request holds it, or its fence is not durable. Otherwise it is
-restored from storage when somebody asks for it, so that memory does not grow with the number of ledgers ever written.
+restored from storage when somebody asks for it. An attachment ends with its stream, or when the ledger is deleted: memory
+grows with the ledgers that a living stream was ever attached to, as long as these exist.
 """
 
 from collections import Counter, defaultdict
@@ -62,6 +63,16 @@ class OpenLedgers:
         ledger = self._ledgers.pop(ledger_id, None)
         if ledger is not None:
             ledger.forget()
+            for stream_id in [each for each, held in self._ledgers_of_stream.items() if ledger_id in held]:
+                self._release_from(stream_id, ledger_id)
+
+    def _release_from(self, stream_id: int, ledger_id: LedgerId) -> None:
+        """The stream is attached to one ledger less; one that is attached to none gives way to others."""
+        self._unhold(ledger_id)
+        ledgers = self._ledgers_of_stream[stream_id]
+        ledgers.discard(ledger_id)
+        if not ledgers:
+            del self._ledgers_of_stream[stream_id]
 
     def _restored(self, ledger_id: LedgerId) -> BookieLedger | None:
         record = self._restore(ledger_id)
@@ -90,7 +101,5 @@ class OpenLedgers:
         """The stream ended."""
         for ledger_id in sorted(self._ledgers_of_stream.pop(stream_id, ())):
             self._unhold(ledger_id)
-            ledger = self._ledgers.get(ledger_id)
-            if ledger is not None:
-                ledger.detach(stream_id)
-                self.release(ledger_id)
+            self._ledgers[ledger_id].detach(stream_id)
+            self.release(ledger_id)

@@ -182,9 +182,12 @@ def test_a_ledger_that_was_deleted_while_a_stream_held_it_leaves_nothing_in_memo
     stream.attach(1)
     assert stream.add(frame_of(1, 0, [b"x"])) == {}
     bookie.delete_ledger(1)
-    assert list(collect(bookie).deleted) == [1]
-    stream.close()
     held = bookie.bookie.table.machine.ledgers
+    assert held._ledgers_of_stream
+    assert list(collect(bookie).deleted) == [1]
+    left = [*held._ledgers, *held._holds, *held._ledgers_of_stream]
+    assert left == [], "although the stream lives"
+    stream.close()
     assert eventually(lambda: not (held._ledgers or held._holds or held._ledgers_of_stream))
 
 

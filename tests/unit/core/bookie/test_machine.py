@@ -223,11 +223,27 @@ def test_a_ledger_stays_in_memory_until_its_last_stream_ends() -> None:
     assert ledgers.is_attached(WRITER)
     ledgers.detach(WRITER)
     assert ledgers.get(LEDGER) is not None
-    bookie.machine.delete([LEDGER])
     ledgers.detach(RECOVERER)
     ledgers.detach(RECOVERER)
-    ledgers.release(LEDGER)
     assert ledgers.get(LEDGER) is None
+    ledgers.release(LEDGER)
+
+
+def test_a_deleted_ledger_is_released_by_the_streams_that_were_attached_to_it() -> None:
+    bookie = Bookie()
+    ledgers = bookie.machine.ledgers
+    bookie.enter()
+    bookie.enter(purpose=Purpose.RECOVERY, stream=RECOVERER)
+    ledgers.attached(RECOVERER, ledgers.obtain(LEDGER + 1).ledger_id)
+    bookie.machine.delete([LEDGER])
+    assert not ledgers.is_attached(WRITER)
+    assert ledgers.is_attached(RECOVERER), "to the other one"
+    again = ledgers.hold(LEDGER)
+    ledgers.let_go(again)
+    assert ledgers.get(LEDGER) is None, "nobody else holds it"
+    ledgers.detach(WRITER)
+    ledgers.detach(RECOVERER)
+    assert ledgers.get(LEDGER + 1) is None
 
 
 # Limbo
