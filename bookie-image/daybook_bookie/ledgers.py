@@ -58,12 +58,18 @@ class LedgerTable:
     # What is known. These take the lock themselves, and only for what is in the cache.
 
     def known_ids(self) -> list[LedgerId]:
-        """Every ledger that store or cache knows, rising."""
-        found = set(self.storage.store.ledgers())
+        """Every ledger that store or cache knows, rising.
+
+        The cache is listed first: what is flushed meanwhile is found in the store.
+        """
         with self.lock:
-            for generation in self.storage.cache.generations:
-                for ledger_id, pending in generation.ledgers.items():
-                    (found.discard if pending.deleted else found.add)(ledger_id)
+            generations = self.storage.cache.generations
+            cached = {
+                key: each.deleted for generation in generations for key, each in generation.ledgers.items()
+            }
+        found = set(self.storage.store.ledgers())
+        for ledger_id, is_deleted in cached.items():
+            (found.discard if is_deleted else found.add)(ledger_id)
         return sorted(found)
 
     def known(self) -> Known:

@@ -1,12 +1,14 @@
 """Reads over the wire: from cache, store and both, striped, in pieces; damage is named; long polls."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic
 
 import grpc
 import pytest
+from daybook_bookie.store.store import Store
+from daybook_bookie.store.stored_ledger import StoredLedger
 
 from daybook.core.errors import Code
 from daybook.core.format.entries import Entry
@@ -204,6 +206,24 @@ def test_ledgers_are_listed_page_by_page(bookie: RunningBookie) -> None:
     assert (list(first.ledger_ids), first.more) == ([1, 2], True)
     rest = bookie.stub.list_ledgers(pb.ListLedgersRequest(after_ledger=2), timeout=WAIT_S)
     assert (list(rest.ledger_ids), rest.more) == ([3], False)
+
+
+def test_a_ledger_that_is_flushed_while_ledgers_are_listed_is_listed(
+    bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = bookie.open_stream()
+    stream.attach(1)
+    stream.add(frame_of(1, 0, [b"x"]))
+    real = Store.ledgers
+
+    def look_and_flush(store: Store) -> Mapping[int, StoredLedger]:
+        found = real(store)
+        assert bookie.flush()
+        return found
+
+    monkeypatch.setattr(Store, "ledgers", look_and_flush)
+    answer = bookie.stub.list_ledgers(pb.ListLedgersRequest(after_ledger=-1), timeout=WAIT_S)
+    assert list(answer.ledger_ids) == [1]
 
 
 # Long polls
