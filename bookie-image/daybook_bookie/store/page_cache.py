@@ -5,11 +5,12 @@ written until the machine has no other memory left: every block then takes memor
 displaces what other processes have cached. With one, new blocks use the memory of older ones again (docs/performance.md
 has the figures). A pod's memory limit does the same by reclaim.
 
-Nothing depends on it: the kernel drops only what is on the disk already, and whoever reads that waits for the disk. Pages
+Nothing depends on it, so no error of it can fail a commit (ADR 13): the kernel drops only what is on the disk already, and whoever reads that waits for the disk. Pages
 that are mapped stay: those of LMDB's trees, which each commit reads, and blocks that were read.
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -39,9 +40,12 @@ class PageCacheBound:
         os.close(self._descriptor)
 
     def committed(self, size_bytes: int) -> None:
-        """Blocks of `size_bytes` were written and synced."""
-        if not self._limit_bytes:
-            return
+        """Blocks of `size_bytes` were written and synced. What cannot be dropped now may be with a later commit."""
+        if self._limit_bytes:
+            with suppress(OSError):
+                self._drop_older(size_bytes)
+
+    def _drop_older(self, size_bytes: int) -> None:
         end = os.fstat(self._descriptor).st_size
         self._reused_bytes += max(0, size_bytes - (end - self._end))
         self._end = end

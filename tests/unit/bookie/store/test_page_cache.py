@@ -1,6 +1,7 @@
 """The bound of the page cache: what it drops, and that what was dropped is read from the disk."""
 
 import ctypes
+import errno
 import io
 import mmap
 import os
@@ -77,6 +78,29 @@ def test_without_a_limit_all_stays(file: Path, drops: Drops) -> None:
     bound.committed(2 * SIZE)
     bound.close()
     assert not drops
+
+
+@pytest.mark.parametrize("call", ["posix_fadvise", "fstat"])
+def test_an_error_of_the_hint_fails_no_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drops: Drops, call: str
+) -> None:
+    settings = replace(SMALL, store_page_cache_bytes=MIB, block_bytes=100_000)
+    failed: list[object] = []
+
+    def fail(*arguments: object) -> None:
+        failed.append(arguments)
+        raise OSError(errno.EIO, "injected")
+
+    with open_store(tmp_path, new=True, settings=settings) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, fail)
+            for ledger in range(12):
+                put(store, frame(ledger, range(1000), size=500))
+        assert failed
+        assert not drops
+        put(store, frame(12, range(1000), size=500))
+        assert drops, "the next commit drops what the others could not"
+        assert read_store(store, 0, 0, 999) == entries(range(1000), size=500)
 
 
 def cached_bytes(path: Path, begin: int, end: int) -> int:
