@@ -158,7 +158,9 @@ class BrokerSettings(ProcessSettings):
         default=True, description="subscriptions are created when they are first used"
     )
     inactive_ms: int = Field(
-        0, ge=0, description="a topic without clients and subscriptions goes after so long; 0: never"
+        0,
+        ge=0,
+        description="a topic without clients, subscriptions and retained messages goes after so long; 0: never",
     )
 
     lookup_wait_ms: int = Field(

@@ -15,6 +15,7 @@ from daybook.core.errors import DaybookError, NoSuchTopicError
 from daybook.core.topics.ledger_list import LedgerList, Position
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.policy import UNLIMITED, BacklogAction, Degrade, Durability
+from daybook.core.topics.trimming import retains
 from daybook.metadata.topics import TopicManager
 from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
@@ -171,7 +172,7 @@ class Upkeep:
                 _skip(subscription, evicted)
 
     async def delete_unused(self, topic: Topic) -> None:
-        """Delete a topic that had no client and no subscription for long enough; one whose messages are retained stays."""
+        """Delete a topic that had no client and no subscription for long enough; one stays while its retention keeps messages."""
         name, inactive_ms = topic.name, topic.policy.inactive_ms
         if (
             not inactive_ms
@@ -182,7 +183,7 @@ class Upkeep:
             self._unused_since_ms.pop(name, None)
             return
         since_ms = self._unused_since_ms.setdefault(name, monotonic_ms())
-        if monotonic_ms() - since_ms >= inactive_ms:
+        if monotonic_ms() - since_ms >= inactive_ms and not _is_retained(topic):
             del self._unused_since_ms[name]
             log.info("a topic that nobody uses is deleted", topic=str(name), unused_ms=inactive_ms)
             try:
@@ -194,6 +195,11 @@ class Upkeep:
 def _stored(topic: Topic) -> Sequence[Subscription]:
     """The subscriptions that hold messages back."""
     return [each for each in topic.subscriptions.all() if each.is_durable]
+
+
+def _is_retained(topic: Topic) -> bool:
+    """Whether the topic's retention keeps messages although nobody needs them."""
+    return retains(topic.ledger_list, topic.extent.last_confirmed, topic.policy.retention, unix_ms())
 
 
 def _skip(subscription: Subscription, through: Position) -> None:

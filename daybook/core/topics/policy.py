@@ -76,7 +76,7 @@ class PolicyLayer:
     """The quota as the age of the oldest message that is not acknowledged; −1: none."""
     backlog_action: BacklogAction | None = None
     inactive_ms: int | None = None
-    """A topic without clients and backlog is deleted after this time; 0: never."""
+    """A topic without clients and subscriptions, of whose messages the retention keeps none, is deleted after this time; 0: never."""
     pool: str | None = None
     """The pool whose bookies alone hold what is written from now on; "": any bookies, whatever the namespace says."""
     permissions: Permissions = field(default_factory=dict)

@@ -37,6 +37,22 @@ def trimmed(ledger_list: LedgerList, marks: Sequence[Position], retention: Reten
     return count
 
 
+def retains(ledger_list: LedgerList, confirmed: Position, retention: Retention, unix_ms: int) -> bool:
+    """Whether the retention alone keeps an entry of the topic, whose last one is `confirmed`: until then nobody deletes it as unused.
+
+    A ledger that is open counts whatever its age: its owner closes it once it is idle, and the retention judges it after that.
+    """
+    if retention.time_ms == 0:
+        return False
+    size_bytes = sum(ledger.size_bytes for ledger in ledger_list.ledgers)
+    for ledger in ledger_list.ledgers:
+        has_entries = ledger.entries > 0 or ledger.ledger_id == confirmed.ledger_id
+        if has_entries and _is_kept(ledger, retention, size_bytes, unix_ms):
+            return True
+        size_bytes -= ledger.size_bytes
+    return False
+
+
 def _is_kept(ledger: ListedLedger, retention: Retention, size_bytes: int, unix_ms: int) -> bool:
     """`size_bytes` is of the ledger and all later ones."""
     if ledger.closed_at_ms is None:

@@ -18,6 +18,7 @@ from daybook.core.topics.ledger_list import LedgerList, ListedLedger, ListState,
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.policy import BacklogAction, Degrade, Durability, PolicyLayer
 from daybook.local.cluster import LocalCluster
+from daybook.runtime.clock import monotonic_ms
 from daybook.wire.pulsar.pulsar_pb2 import BaseCommand, ServerError
 from tests.unit.broker.kit import LIMIT_S, frame_client, new_topic, running_broker, until_gone, with_pulsar
 
@@ -218,6 +219,28 @@ async def test_a_topic_that_nobody_uses_is_deleted_with_its_ledgers(broker: Brok
     await until(lambda: broker.registry.get(found.name) is None)
     await until_gone(lambda: broker.topics.read(found.name), NoSuchTopicError)
     await until_gone(lambda: broker.client.ledgers.read(ledgers[0]), NoSuchLedgerError)
+
+
+async def test_a_topic_that_nobody_uses_stays_while_its_messages_are_retained(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic()
+    found, empty = await served(broker, topic), await served(broker, new_topic())
+    for each in (found, empty):
+        await set_policy(broker, each.name, inactive_ms=3_600_000, retention_ms=-1, retention_bytes=-1)
+        await each.read_policy()
+    await publish(broker, topic, 7)
+    for each in (found, empty):
+        await broker.upkeep.delete_unused(each)
+    now_ms = monotonic_ms()
+    monkeypatch.setattr(upkeep, "monotonic_ms", lambda: now_ms + 3_600_001)
+    await until(lambda: broker.registry.get(empty.name) is None)
+    await broker.upkeep.delete_unused(found)
+    assert broker.registry.get(found.name) is found, "nobody uses it, and its messages are retained"
+    assert found.extent.count(found.extent.before(found.extent.first)) == 7
+    await set_policy(broker, found.name, inactive_ms=3_600_000)
+    await until(lambda: broker.registry.get(found.name) is None)
+    await until_gone(lambda: broker.topics.read(found.name), NoSuchTopicError)
 
 
 async def test_a_terminated_topic_takes_nothing_more_and_says_so(broker: Broker) -> None:

@@ -72,3 +72,33 @@ def test_rule_51_what_is_not_compacted_stays_where_compacted_messages_are_read(
 )
 def test_what_is_retained_stays_until_it_is_too_old_or_too_large(retention: Retention, count: int) -> None:
     assert trimming.trimmed(CLOSED, (), retention, NOW_MS) == count
+
+
+@pytest.mark.parametrize(
+    ("retention", "is_kept"),
+    [
+        (Retention(), False),
+        (Retention(None, None), True),
+        (Retention(1_001), True),
+        (Retention(1_000), False),
+        (Retention(None, 300), True),
+        (Retention(None, 299), False),
+        (Retention(1_000, 10**6), False),
+    ],
+)
+def test_a_topic_is_retained_while_the_retention_alone_keeps_an_entry(
+    retention: Retention, is_kept: bool
+) -> None:
+    compacted = replace(CLOSED, compaction=Compaction(Position(3, 0)))
+    for ledger_list in (CLOSED, OPEN, compacted):
+        assert trimming.retains(ledger_list, Position(6, 2), retention, NOW_MS) == is_kept
+    assert trimming.retains(OPEN, Position(8, 0), retention, NOW_MS) == (retention.time_ms != 0)
+
+
+def test_a_topic_without_entries_is_not_retained() -> None:
+    for_ever = Retention(None, None)
+    trimmed = Position(2, 7)
+    empty = replace(CLOSED, ledgers=(closed(4, 0, 0),))
+    opened = LedgerList(ListState.OPEN, (closed(4, 0, 0), ListedLedger(8, 0)), trimmed)
+    for ledger_list in (replace(CLOSED, ledgers=()), empty, opened):
+        assert not trimming.retains(ledger_list, trimmed, for_ever, NOW_MS)
