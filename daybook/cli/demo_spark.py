@@ -26,7 +26,7 @@ from daybook.local.cluster import CLUSTER_NAME, LocalCluster
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NEEDS: Final = "the third act needs Spark: `uv sync --extra spark` in a checkout"
+NEEDS: Final = "the third act needs Spark: `uv sync --inexact --extra spark` in a checkout"
 QUERY: Final = f"""
 SELECT key, count(DISTINCT substring(value, 1, {NUMBER_BYTES})) AS lines, count(*) AS stored
 FROM demo GROUP BY key

@@ -36,7 +36,7 @@ MESSAGES_MAX: Final = 100_000
 KILL_AT: Final = 0.4
 SUBSCRIPTIONS: Final = (("one-reader", "exclusive"), ("two-readers", "shared"))
 TOPIC: Final = TopicName.parse("demo")
-NEEDS: Final = "the second act needs Pulsar's client: `pip install pulsar-client`, or `uv sync --extra demo` in a checkout"
+NEEDS: Final = "the second act needs Pulsar's client: `pip install pulsar-client`, or `uv sync --inexact --extra demo` in a checkout"
 
 
 @dataclass(slots=True)

@@ -63,7 +63,7 @@ class LazyGroup(TyperGroup):
             "daybook.cli.spark.commands",
             "app",
             _JOBS,
-            "Audit every copy, apply retention, compact, and sweep, on Spark.",
+            "Retention, compaction, offload, restore, audit and sweep, on Spark.",
         ),
         "autorecovery": Later(
             "daybook.cli.audit", "autorecovery", _HEALING, "Run auditor and worker in one process."

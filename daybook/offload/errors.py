@@ -17,5 +17,5 @@ class OffloadMissingError(OffloadError):
     def __init__(self) -> None:
         """Say what to install."""
         super().__init__(
-            "offloaded ledgers need PyArrow, which is not installed: install the extra `offload` (`uv sync --extra offload` in a checkout)"
+            "offloaded ledgers need PyArrow, which is not installed: install the extra `offload` (`uv sync --inexact --extra offload` in a checkout)"
         )

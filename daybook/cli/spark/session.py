@@ -44,6 +44,6 @@ def require_spark() -> None:
         import daybook_spark
         import pyspark
     except ModuleNotFoundError as error:
-        msg = f"{error.name} is not installed: install Daybook with its extra `spark`: `uv sync --extra spark` in a checkout"
+        msg = f"{error.name} is not installed: install Daybook with its extra `spark`: `uv sync --inexact --extra spark` in a checkout"
         raise DaybookError(msg) from error
     del daybook_spark, pyspark

@@ -121,7 +121,7 @@ def stats(
     cluster: Cluster = None,
     as_json: Json = False,
 ) -> None:
-    """Show what the owner knows of a topic: rates, sizes, producers, subscriptions and their backlogs."""
+    """Show what the owner knows of a topic: sizes, producers, subscriptions and their backlogs; with --json also rates."""
     name = TopicName.parse(topic)
     admin = _admin(find_cluster(directory, zookeeper, cluster))
     found = {str(each): admin.ask("GET", each, "stats") for each in _parts(admin, name)}

@@ -39,7 +39,7 @@ class CodecMissingError(PulsarError):
     def __init__(self) -> None:
         """Say what to install."""
         super().__init__(
-            "payloads in LZ4, ZSTD or SNAPPY need PyArrow, which is not installed: install the extra `offload` (`uv sync --extra offload` in a checkout)"
+            "payloads in LZ4, ZSTD or SNAPPY need PyArrow, which is not installed: install the extra `offload` (`uv sync --inexact --extra offload` in a checkout)"
         )
 
 

@@ -79,7 +79,7 @@ def test_without_spark_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyP
     _, act = further_acts(cluster, None, 0, Stage(Progress(console=Console(quiet=True))))
     text = StringIO()
     Console(file=text, width=200).print(act.report)
-    assert "`uv sync --extra spark` in a checkout" in text.getvalue()
+    assert "`uv sync --inexact --extra spark` in a checkout" in text.getvalue()
     assert act.is_good, "what is not installed is no failure"
 
 

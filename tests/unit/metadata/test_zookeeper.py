@@ -439,5 +439,5 @@ def test_the_error_names_what_the_embedded_server_lacks(
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     find = embedded.find_jars if missing == "pyspark" else embedded.find_java
-    with pytest.raises(EmbeddedZooKeeperError, match="uv sync --extra local"):
+    with pytest.raises(EmbeddedZooKeeperError, match="uv sync --inexact --extra local"):
         find()

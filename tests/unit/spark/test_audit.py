@@ -119,7 +119,7 @@ def test_without_spark_the_command_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setitem(__import__("sys").modules, "pyspark", None)
     ran = CliRunner().invoke(app, ["spark", "audit", "--zookeeper", "127.0.0.1:1"])
     assert ran.exit_code == 1
-    assert "`uv sync --extra spark` in a checkout" in ran.output
+    assert "`uv sync --inexact --extra spark` in a checkout" in ran.output
 
 
 async def test_every_entry_is_in_one_piece_whatever_its_size(connect: Connect) -> None:
