@@ -20,9 +20,9 @@ HEAD: Final = """\
 
 What is lost (RPO) and how long an interruption lasts (RTO) after a failure, and which failures each choice of E, Qw and Qa survives.
 The named test measured each figure with real processes; `make test` runs the same tests and asserts what is
-lost and what continues. `make slo` runs them {runs} times and writes this page from `docs/records/slo.jsonl`.
+lost and what continues. `make slo` repeats them (`RUNS=n`, 5 unless set) and writes this page from `docs/records/slo.jsonl`.
 
-Times are the median and the maximum of {runs} runs, on a machine with {cores} cores that ran client, ZooKeeper and all bookies, {dates},
+Times are {times}, on a machine with {cores} cores that ran client, ZooKeeper and all bookies, {dates},
 commit {commits}. They show what the protocol adds. They do not include the time to restart a lost process, or the time until
 a network reports that a machine is gone; both are outside of Daybook.
 """
@@ -55,7 +55,7 @@ BROKERS: Final = """
 
 One broker owns every topic, and another one is there and owns none. Each topic has a producer without batches and an exclusive subscription whose consumer acknowledges each
 message at once, all in one process with Pulsar's C++ client whose service URL has the address of the broker that stays: one topic with a message every 5 ms, many with one every two seconds each, so that all their cursors move. Sessions last the default
-of 5 seconds. Times are from the kill, median and maximum of {runs} runs, {dates}, commit {commits}, on a machine with {cores} cores that ran everything; it was
+of 5 seconds. Times are from the kill, {times}, {dates}, commit {commits}, on a machine with {cores} cores that ran everything; it was
 busy with other work before them (load {load}).
 
 "Session over" is when ZooKeeper ended the killed broker's session; "recovered" is when the last topic's ledgers were recovered and its list changed; then the clients continue. "Next receipt" is
@@ -77,7 +77,7 @@ BROKER_NOTES: Final = """
 MATRIX: Final = """
 ## What E, Qw and Qa survive
 
-The bookies of one ensemble are killed at once, next to each other in the ensemble, which is the worst choice. From `{test}`, {runs} runs of all cases, all with the same outcome.
+The bookies of one ensemble are killed at once, next to each other in the ensemble, which is the worst choice. From `{test}`, {runs}.
 
 - **Writes, others there**: the cluster has other bookies, so the writer continues with those (it needs E in total).
 - **Writes, no others**: the writer continues with Qa bookies of every write set (rule 45), or waits until bookies are back.
@@ -108,7 +108,7 @@ def page(records: Sequence[Record]) -> str:
     return "".join(
         (
             HEAD.format(
-                runs=len(runs),
+                times=_times_of(len(runs)),
                 cores=_each(record["cores"] for record in records),
                 dates=_each(record["date"] for record in records),
                 commits=_each(record["commit"] for record in records),
@@ -129,7 +129,7 @@ def page(records: Sequence[Record]) -> str:
             KUBERNETES_NOTES,
             MATRIX.format(
                 test=_each(record["test"] for record in matrix),
-                runs=len(runs),
+                runs=_runs_of_cases(len(runs)),
                 lost=sum(record["lost_for_a_while"] for record in matrix),
             ),
             _table(("E, Qw, Qa", "lost", *(title for title, _ in _COLUMNS)), _matrix_rows(matrix)),
@@ -157,10 +157,19 @@ def _loss_rows(losses: Sequence[Record]) -> list[list[str]]:
     return rows
 
 
+def _times_of(runs: int) -> str:
+    return "of one run" if runs == 1 else f"the median and the maximum of {runs} runs"
+
+
+def _runs_of_cases(runs: int) -> str:
+    return "one run of all cases" if runs == 1 else f"{runs} runs of all cases, all with the same outcome"
+
+
 def _broker_parts(brokers: Sequence[Record]) -> tuple[str, ...]:
     """What the loss of a broker costs."""
+    runs = len({record["run"] for record in brokers})
     head = BROKERS.format(
-        runs=len({record["run"] for record in brokers}),
+        times=_times_of(runs),
         cores=_each(record["cores"] for record in brokers),
         dates=_each(record["date"] for record in brokers),
         commits=_each(record["commit"] for record in brokers),

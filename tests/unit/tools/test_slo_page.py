@@ -41,6 +41,17 @@ def test_a_slow_take_over_shows_on_the_page() -> None:
     assert "77.0 s" in page(records)
 
 
+def test_the_page_says_of_how_many_runs_its_figures_are() -> None:
+    one = [{**record, "run": 1} for record in load()]
+    assert "the median" not in page(one).partition("## RPO and RTO")[0]
+    assert "Times are of one run, on" in page(one)
+    assert "one run of all cases." in page(one)
+    two = page([*one, *({**record, "run": 2} for record in one)])
+    assert "Times are the median and the maximum of 2 runs, on" in two
+    assert "2 runs of all cases, all with the same outcome." in two
+    assert "runs them" not in two, "the command repeats as often as it is asked to"
+
+
 def test_a_loss_shows_on_the_page() -> None:
     records = load()
     before = page(records)
