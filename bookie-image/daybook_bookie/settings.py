@@ -232,7 +232,7 @@ class StorageSettings:
     """Sizes in bytes. Raises ValueError for values that cannot work together."""
 
     journal_file_bytes: int = 128 * MIB
-    """A journal file is preallocated to this size; it is removed when the store holds all of it."""
+    """Of a journal file. Preallocated to this size; removed, or used again, once the store holds all of it."""
     block_bytes: int = FRAME_BYTES_TARGET
     """Small neighbouring frames are merged into blocks up to this size."""
     flush_transaction_bytes: int = 32 * MIB
