@@ -13,7 +13,7 @@ from typing import Any, Final
 from daybook.core.errors import MetadataError, NoSuchTopicError, PolicyError, TopicExistsError
 from daybook.core.topics.manager import check_manager
 from daybook.core.topics.name import TopicName, check_entity
-from daybook.core.topics.policy import Policy, PolicyLayer, merged
+from daybook.core.topics.policy import Applied, Policy, PolicyLayer, applied, merged
 from daybook.metadata.creation import CREATION_TOKEN
 from daybook.metadata.layout import Layout
 from daybook.metadata.store.store import (
@@ -128,12 +128,21 @@ class PolicyManager:
 
     async def of(self, name: TopicName) -> Policy:
         """What holds for a topic. Raises NoSuchTopicError, MetadataError, and PolicyError for layers that do not go together."""
+        found = await self.applied(name)
+        if found.contradiction:
+            policy = found.policy
+            msg = (
+                f"the policies of {name} and of its namespace do not go together over the brokers' settings: {found.contradiction}; "
+                f"until then its owner serves it with durability={policy.durability.value}, degrade={policy.degrade.value}, "
+                f"ensembleSize={policy.ensemble_size}, writeQuorum={policy.write_quorum}"
+            )
+            raise PolicyError(msg)
+        return found.policy
+
+    async def applied(self, name: TopicName) -> Applied:
+        """What the owner serves a topic with. Raises NoSuchTopicError, MetadataError, and PolicyError for a value that is wrong in itself."""
         layer = await self.topic(name)
-        try:
-            return merged(self.default, await self._namespace_of(name), layer.value)
-        except PolicyError as error:
-            msg = f"the policies of {name} and of its namespace do not go together: {error}"
-            raise PolicyError(msg) from error
+        return applied(self.default, await self._namespace_of(name), layer.value)
 
     async def _namespace_of(self, name: TopicName) -> PolicyLayer:
         with suppress(NoSuchTopicError):

@@ -37,6 +37,7 @@ from daybook_broker.topics.access import Producers
 from daybook_broker.topics.compacted_reads import CompactedReads
 from daybook_broker.topics.compaction import TopicCompaction
 from daybook_broker.topics.cursor import SubscriptionCursor
+from daybook_broker.topics.held_policy import HeldPolicy
 from daybook_broker.topics.managed_ledger import TopicLedgers
 from daybook_broker.topics.news import News
 from daybook_broker.topics.offloads import TopicOffloads
@@ -68,6 +69,7 @@ class Topic:
         self.is_closing = False
         """Whether it takes no more clients and no more entries."""
         self.rates = Rates()
+        self._held_policy = HeldPolicy(name, services.policies)
         self.policy = services.policies.default
         """What holds for the topic; read again now and then (`read_policy`)."""
         self.refusal: DaybookError | None = None
@@ -141,9 +143,7 @@ class Topic:
 
     async def read_policy(self) -> None:
         """Read what holds for the topic. Raises NoSuchTopicError, MetadataError, PolicyError, MetadataUnavailableError."""
-        policy = await self.services.policies.of(self.name)
-        if policy != self.policy:  # most topics share the default's object
-            self.policy = policy
+        self.policy = await self._held_policy.read()
         self._ledgers.check_terms()
 
     def terms(self) -> LedgerTerms:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from daybook.core.errors import PolicyError
 from daybook.core.ids import check_pool
 from daybook.core.topics.name import TopicName
-from daybook.core.topics.policy import Policy, PolicyLayer, merged
+from daybook.core.topics.policy import Policy, PolicyLayer, applied
 
 UTC: Final = "Etc/UTC"
 _WORDS: Final = {True: 1, False: 5}
@@ -57,12 +57,12 @@ class Selection:
         return not self.namespaces or (topic.tenant, topic.namespace) in self.namespaces
 
     def takes(self, job: str, topic: TopicName, namespace: PolicyLayer, own: PolicyLayer) -> bool:
-        """Whether `job` takes a topic, by what is set for its namespace and for itself. Raises PolicyError for layers that do not go together."""
+        """Whether `job` takes a topic, by what is set for its namespace and for itself. Raises PolicyError for a value that is wrong in itself."""
         if not self.covers(topic):
             return False
         if not self.pool:
             return True
-        if not self.takes_pool(merged(Policy(), namespace, own).pool):
+        if not self.takes_pool(applied(Policy(), namespace, own).policy.pool):
             return False
         return not self.schedule or schedule_of(job, own) == _with_zone(self.schedule)
 

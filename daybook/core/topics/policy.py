@@ -6,7 +6,8 @@ is None.
 *Durability* says how many copies an entry has when it is acknowledged: Qa is all of Qw (`sync`), all but one (`semi-sync`) or one
 (`async`). *Degrade* says what happens while bookies are missing: `never` refuses writes, `to-ack-quorum` continues with fewer copies,
 never with fewer than Qa (rule 45). `sync` acknowledges with all copies, so it cannot continue with fewer; and `semi-sync` of one copy
-would acknowledge with none. A *pool* names the bookies that alone hold the topic's new ledgers and those of its cursors (rule 69). What jobs do for a topic and when is
+would acknowledge with none. Policies are checked when they are set, and contradict each other all the same where a namespace's or a broker's changes later: the
+owner then serves the topic with more copies than were asked for, never with fewer (`applied`). A *pool* names the bookies that alone hold the topic's new ledgers and those of its cursors (rule 69). What jobs do for a topic and when is
 its own alone: no namespace says it (`job_terms`). An ack quorum that is less than half of Qw causes a warning (rule 8).
 """
 
@@ -207,10 +208,40 @@ class Policy:
 
 def merged(default: Policy, *layers: PolicyLayer) -> Policy:
     """What holds where `layers` are set over the broker's `default`, the least important one first. Raises PolicyError."""
+    return Policy(**_together(default, layers))
+
+
+class Applied(NamedTuple):
+    """What an owner serves a topic with."""
+
+    policy: Policy
+    contradiction: str = ""
+    """Why that is not what is set, in words; empty if it is."""
+
+
+def applied(default: Policy, *layers: PolicyLayer) -> Applied:
+    """As `merged`, but of values that contradict each other the one with more copies holds: a topic is served whatever its brokers' settings are.
+
+    E rises to Qw, a single copy is acknowledged as `sync`, and `sync` never degrades. Raises PolicyError for a value that is wrong in itself.
+    """
+    values = _together(default, layers)
+    try:
+        return Applied(Policy(**values))
+    except PolicyError as error:
+        contradiction = str(error)
+    values["ensemble_size"] = max(values["ensemble_size"], values["write_quorum"])
+    if values["write_quorum"] == 1 and values["durability"] is Durability.SEMI_SYNC:
+        values["durability"] = Durability.SYNC
+    if values["durability"] is Durability.SYNC:
+        values["degrade"] = Degrade.NEVER
+    return Applied(Policy(**values), contradiction)
+
+
+def _together(default: Policy, layers: Iterable[PolicyLayer]) -> dict[str, Any]:
     values = {name: getattr(default, name) for name in _NAMES}
     for layer in layers:
         values.update(layer.known)
-    return Policy(**values)
+    return values
 
 
 class LedgerTerms(NamedTuple):

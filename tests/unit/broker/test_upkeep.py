@@ -13,7 +13,7 @@ from daybook_broker.topics import upkeep
 from daybook_broker.topics.topic import Topic
 from daybook_broker.topics.upkeep import bytes_behind
 
-from daybook.core.errors import NoSuchLedgerError, NoSuchTopicError, TopicTerminatedError
+from daybook.core.errors import NoSuchLedgerError, NoSuchTopicError, PolicyError, TopicTerminatedError
 from daybook.core.topics.ledger_list import LedgerList, ListedLedger, ListState, Position
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.policy import BacklogAction, Degrade, Durability, PolicyLayer
@@ -95,6 +95,25 @@ async def test_rule_51_ledgers_go_when_every_subscription_has_passed_them(broker
     await until(lambda: len(found.ledger_list.ledgers) == 2)
     assert found.extent.first.ledger_id > first
     await until_gone(lambda: broker.client.ledgers.read(first), NoSuchLedgerError)
+
+
+async def test_a_topic_is_served_with_more_copies_where_its_policy_contradicts_the_brokers_settings(
+    cluster: LocalCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = new_topic()
+    async with running_broker(cluster) as usual:
+        name = (await served(usual, topic)).name
+        await set_policy(usual, name, degrade=Degrade.TO_ACK_QUORUM, retention_ms=-1)
+    strict: dict[str, Any] = {"durability": Durability.SYNC, "degrade": Degrade.NEVER}
+    async with running_broker(cluster, **strict) as broker:
+        await publish(broker, topic, 1)
+        found = await served(broker, topic)
+        await broker.upkeep.trim(found)
+        assert found.durability == (Durability.SYNC, Degrade.NEVER)
+        assert found.policy.retention_ms == -1, "what contradicts nothing holds"
+        with pytest.raises(PolicyError, match=r"over the brokers' settings.*serves it with durability=sync"):
+            await broker.registry.services.policies.of(name)
+    assert len([each for each in caplog.messages if "policies contradict" in each]) == 1, "it is logged once"
 
 
 async def test_a_cycle_reaches_all_topics_a_few_at_a_time(

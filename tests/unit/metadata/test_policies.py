@@ -78,7 +78,7 @@ async def test_what_does_not_go_together_is_refused_and_named_where_it_came_to_b
         with pytest.raises(PolicyError):
             await policies.set_namespace("public", "default", namespace, sync)
         await policies.set_namespace("public", "default", namespace, PolicyLayer())
-        with pytest.raises(PolicyError, match="of its namespace do not go together"):
+        with pytest.raises(PolicyError, match=r"of its namespace do not go together .*serves it with"):
             await policies.of(ORDERS)
         with pytest.raises(PolicyError, match="degrade=never"):
             await policies.set_topic(ORDERS, await policies.topic(ORDERS), sync)

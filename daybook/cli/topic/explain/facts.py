@@ -57,7 +57,7 @@ class Snapshot:
     """The Topic resources that name the topic; None: nobody asked an API server."""
     policy: Policy | None = None
     policy_problem: str = ""
-    """Why no policy holds: what is set does not go together, or cannot be read."""
+    """Why what is set cannot hold: it does not go together, or cannot be read."""
     owner: BundleOwner | None = None
     """Who has the lease of the topic's bundle."""
     brokers: Mapping[BrokerId, str] | None = None

@@ -59,7 +59,7 @@ def policy(snapshot: Snapshot, dialect: Dialect) -> Step:
     """What holds for the topic; a policy that is weak by choice is evidence, and not wrong."""
     next_command = policy_command(snapshot, dialect)
     if snapshot.policy_problem:
-        what = "no policy holds for the topic"
+        what = "what is set for the topic cannot hold"
         return Step("policy", Verdict.WRONG, what, (snapshot.policy_problem,), next_command)
     found = snapshot.policy
     if found is None:

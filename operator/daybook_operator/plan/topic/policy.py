@@ -39,7 +39,7 @@ _ACTIONS: Final = {
 def policy_of(spec: TopicSpec, manager: Manager, current: PolicyLayer | None = None) -> PolicyLayer:
     """What is to be set for the topic, or for each of its partitions; `current` is set now.
 
-    Raises PolicyError for what cannot hold together over the brokers' defaults.
+    Raises PolicyError for what cannot hold together over the release's defaults; the brokers' settings may be others.
     """
     durability = durability_of(spec)
     degrade = None if spec.degrade is None else _DEGRADES[spec.degrade]

@@ -105,7 +105,7 @@ persistent://public/default/orders
   wrong   resource        Topic data/orders is not as it should be
                           Ready is False (ResourceConflict): it is taken
                           next: kubectl describe topic -n data orders
-  wrong   policy          no policy holds for the topic
+  wrong   policy          what is set for the topic cannot hold
                           durability=sync cannot continue with fewer copies: set degrade=never
                           next: kubectl describe topic -n data orders
   wrong   owner           broker data.broker-1 gives the topic up
@@ -177,7 +177,7 @@ FAR = subscription(backlog_entries=5, permits=0, consumers=0, oldest_age_s=7_200
             "kubectl get topics -A",
         ),
         ({"manager": ORDERS, "resources": (MINE, OTHER)}, "resource", "Topic data/older has no effect", "kubectl describe topic -n data older"),
-        ({"policy_problem": "no"}, "policy", "no policy holds", f"daybook topic policy {TOPIC}"),
+        ({"policy_problem": "no"}, "policy", "what is set for the topic cannot hold", f"daybook topic policy {TOPIC}"),
         ({"owner": BundleOwner(OWNER, released=True, to="b-2")}, "owner", "for b-2", "daybook broker start b-2"),
         ({"broker": broker(broker="data.broker-0")}, "owner", "broker data.broker-0 reports", f"daybook topic unload {TOPIC}"),
         (
@@ -293,7 +293,7 @@ def test_names_are_quoted_for_a_shell_and_records_have_every_step() -> None:
     assert record["steps"][1] == {
         "step": "policy",
         "verdict": "wrong",
-        "what": "no policy holds for the topic",
+        "what": "what is set for the topic cannot hold",
         "evidence": ["no"],
         "nextCommand": "daybook topic policy 'persistent://public/default/a b;c'",
     }

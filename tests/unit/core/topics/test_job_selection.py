@@ -7,7 +7,7 @@ import pytest
 from daybook.core.errors import PolicyError
 from daybook.core.topics.job_selection import Selection, schedule_of
 from daybook.core.topics.name import TopicName
-from daybook.core.topics.policy import PolicyLayer
+from daybook.core.topics.policy import Durability, PolicyLayer
 
 ORDERS = TopicName("public", "default", "orders")
 OTHERS = TopicName("public", "other", "orders")
@@ -63,6 +63,11 @@ def test_a_pool_may_take_what_names_no_pool_too(
 ) -> None:
     selection = Selection(pool="data.fast", with_poolless=True)
     assert selection.takes("retention", ORDERS, namespace, own) is is_taken
+
+
+def test_a_topic_whose_policy_contradicts_the_releases_defaults_fails_no_job() -> None:
+    own = PolicyLayer(pool="data.fast", durability=Durability.SYNC)
+    assert Selection(pool="data.fast").takes("retention", ORDERS, NOTHING, own)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What is set for topics, and what it means for a ledger: rule 8 and rule 45 of docs/protocol.md."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from daybook.core.topics.policy import (
     LedgerTerms,
     Policy,
     PolicyLayer,
+    applied,
     merged,
 )
 from daybook.core.topics.trimming import Retention
@@ -101,6 +103,45 @@ def test_a_value_that_cannot_be_one_is_refused_with_what_can(record: dict[str, A
 def test_what_does_not_go_together_is_refused(values: dict[str, Any], text: str) -> None:
     with pytest.raises(PolicyError, match=text):
         merged(Policy(), layer(**values))
+
+
+@pytest.mark.parametrize(
+    ("default", "values", "expected"),
+    [
+        ({}, {"durability": Durability.SYNC}, {"degrade": Degrade.NEVER}),
+        (
+            {"durability": Durability.SYNC, "degrade": Degrade.NEVER},
+            {"degrade": Degrade.TO_ACK_QUORUM},
+            {"degrade": Degrade.NEVER},
+        ),
+        ({}, {"write_quorum": 5}, {"ensemble_size": 5}),
+        ({"ensemble_size": 5, "write_quorum": 4}, {"ensemble_size": 3}, {"ensemble_size": 4}),
+        (
+            {},
+            {"ensemble_size": 1, "write_quorum": 1},
+            {"durability": Durability.SYNC, "degrade": Degrade.NEVER},
+        ),
+    ],
+)
+def test_policies_that_contradict_each_other_hold_with_more_copies_than_were_asked_for(
+    default: dict[str, Any], values: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    others = {"retention_ms": UNLIMITED, "ttl_ms": 7}
+    found = applied(Policy(**default), layer(**values, **others))
+    assert found.policy == replace(Policy(), **{**default, **values, **others, **expected})
+    with pytest.raises(PolicyError) as caught:
+        merged(Policy(**default), layer(**values))
+    assert found.contradiction == str(caught.value)
+
+
+def test_policies_that_go_together_hold_as_they_are() -> None:
+    values = layer(durability=Durability.SYNC, degrade=Degrade.NEVER, retention_ms=5)
+    assert applied(Policy(), values) == (merged(Policy(), values), "")
+
+
+def test_a_value_that_is_wrong_in_itself_holds_nowhere() -> None:
+    with pytest.raises(PolicyError, match="64 ≥ ensemble size"):
+        applied(Policy(), layer(ensemble_size=65))
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ def test_why_no_broker_serves_the_topic_is_evidence(server: ApiServer) -> None:
     )
     done = run("explain", "orders")
     assert done.exit_code == 1
-    assert "wrong   policy          no policy holds for the topic" in done.stdout
+    assert "wrong   policy          what is set for the topic cannot hold" in done.stdout
     assert "ledger 7 cannot be recovered" in done.stdout
     assert "unknown permits" in done.stdout
 
