@@ -19,6 +19,7 @@ from daybook_operator.clusters.clusters import Clusters
 from daybook_operator.clusters.context import LinkContext
 from daybook_operator.kinds import KINDS, OWNED, RESOURCES, WATCHED, Router
 from daybook_operator.kube.api import Kube, KubeError
+from daybook_operator.kube.part import must_not_end
 from daybook_operator.kube.queue import BOOKIE_POOL, LEDGER, Key, Reconcile, WorkQueue
 from daybook_operator.kube.watches import Watched, Watches, WatchEvent, event_from
 from daybook_operator.metrics import LabelledRegistries, OperatorMetrics
@@ -95,14 +96,14 @@ class Leading:
         self._watches = Watches(kube, settings, metrics, watched, self._on_event, self._on_watches_end)
 
     async def run(self) -> None:
-        """Work until cancelled. Raises WatchesEndedError."""
+        """Work until cancelled. Raises WatchesEndedError, PartEndedError."""
         try:
             await self._wait_for_crds()
             await self._resync()
             self._watches.start()
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._queue.run())
-                group.create_task(self._resync_for_ever())
+                group.create_task(must_not_end("the queue", self._queue.run()))
+                group.create_task(must_not_end("the resync", self._resync_for_ever()))
                 group.create_task(self._fail_when_watches_end())
         finally:
             await self._watches.stop()

@@ -6,12 +6,11 @@ nothing.
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import suppress
 from contextvars import Context
 from typing import Final
 
 from daybook.client.client import Client
-from daybook.core.errors import DaybookError, MetadataUnavailableError
+from daybook.core.errors import MetadataUnavailableError
 from daybook.core.ids import BookieId
 from daybook.core.placement.policies import make_policy
 from daybook.core.writer.policy import WriterPolicy
@@ -51,7 +50,9 @@ class Clusters:
             self._opening[ref] = opening
         timeout_s = self._context.settings.zookeeper_timeout_ms / 1000
         await asyncio.wait({opening}, timeout=timeout_s)
-        if not opening.done():
+        if (
+            not opening.done() or opening.cancelled()
+        ):  # cancelled: `keep_only` or `close` ended the attempt meanwhile
             raise _unanswered(ref)
         return opening.result()
 
@@ -94,8 +95,9 @@ class Clusters:
             await opening.result().close()
         else:
             opening.cancel()
-            with suppress(asyncio.CancelledError, DaybookError):
-                await opening
+            await asyncio.gather(
+                opening, return_exceptions=True
+            )  # raises only if this task is cancelled itself
 
     def _options(self, ref: ClusterRef) -> ZooKeeperOptions:
         """Credentials go to servers of the operator's own ZooKeeper alone: whoever may edit a pool may name any server."""

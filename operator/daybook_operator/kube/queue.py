@@ -17,6 +17,7 @@ from daybook.core.placement.policy import RandomSource
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.log_output import bound_contextvars
 from daybook.runtime.logs import get_logger
+from daybook_operator.kube.part import must_not_end, was_cancelled
 from daybook_operator.metrics import OperatorMetrics
 
 _LOG: Final = get_logger(__name__)
@@ -179,10 +180,10 @@ class WorkQueue:
         self._changed()
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Work until cancelled. Raises PartEndedError, in a group, if a worker ends for another reason."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._workers):
-                group.create_task(self._work())
+                group.create_task(must_not_end("a worker of the queue", self._work()))
 
     async def _work(self) -> None:
         while True:
@@ -225,6 +226,11 @@ class WorkQueue:
         except Exception:  # noqa: BLE001 - a defect in one object's plan must not end the work on all others
             self.schedule.failed(key, monotonic_ms())
             _LOG.exception("a reconcile failed for an unforeseen reason")
+        except asyncio.CancelledError:
+            self.schedule.failed(key, monotonic_ms())
+            if was_cancelled():
+                raise
+            _LOG.warning("a reconcile failed: what it waited for was cancelled, as by a link that was closed")
         except BaseException:
             self.schedule.failed(key, monotonic_ms())
             raise

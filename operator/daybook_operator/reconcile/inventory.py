@@ -29,6 +29,7 @@ class Inventory:
         """Empty."""
         self._pools: dict[Key, ClusterRef | None] = {}
         self._stored: dict[Key, str] = {}
+        self._needed: dict[Key, ClusterRef] = {}
         self._bound: dict[Key, Bound] = {}
         self._keys_of: dict[tuple[str, Bound], Key] = {}
         self._refusals: dict[ClusterRef, str] = {}
@@ -91,6 +92,10 @@ class Inventory:
             if (key.kind, key.namespace, name) == (kind, namespace, pool)
         )
 
+    def need(self, key: Key, cluster: ClusterRef) -> None:
+        """The resource is in the cluster, whose link it needs; what it has there may not be known yet."""
+        self._needed[key] = cluster
+
     def bind(self, key: Key, *bound: *Bound) -> None:
         """The resource has this in its cluster."""
         before = self._bound.get(key)
@@ -115,6 +120,7 @@ class Inventory:
     def remove(self, key: Key) -> Bound | None:
         """The resource is gone; what it was bound to."""
         self._stored.pop(key, None)
+        self._needed.pop(key, None)
         self._listed.pop(key, None)
         bound = self._bound.pop(key, None)
         if bound is not None:
@@ -177,4 +183,4 @@ class Inventory:
     def clusters(self) -> set[ClusterRef]:
         """The clusters that something needs."""
         of_pools: Iterable[ClusterRef] = (ref for ref in self._pools.values() if ref is not None)
-        return {*of_pools, *(ref for ref, _ in self._bound.values())}
+        return {*of_pools, *self._needed.values(), *(ref for ref, _ in self._bound.values())}

@@ -60,6 +60,7 @@ class LedgerReconciler:
         )
         seen, cluster_error = None, ""
         if ref is not None:
+            services.inventory.need(key, ref)  # before the link is open: a resync must not end the attempt
             try:
                 link = await services.clusters.link(ref)
                 seen = await self._observe_cluster(key, manifest, spec, link)

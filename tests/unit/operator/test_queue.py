@@ -218,6 +218,35 @@ async def test_a_reconcile_that_fails_is_tried_again_and_ends_no_other(error: Ex
     assert queue._metrics.reconciles.labels("Ledger", "error")._value.get() == 2
 
 
+async def test_no_worker_ends_because_what_its_reconcile_awaits_is_cancelled() -> None:
+    """There are three workers: each would have ended, without a word, and the queue with them."""
+    done = Reconciles()
+
+    async def reconcile(key: Key) -> None:
+        if done.record(key) <= 3:
+            awaited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            awaited.cancel()
+            await awaited
+
+    async with working(reconcile) as queue:
+        queue.add(A)
+        await done.until(A, A, A, A)
+    assert queue._metrics.reconciles.labels("Ledger", "error")._value.get() == 3
+
+
+async def test_a_queue_that_is_cancelled_ends_in_the_middle_of_a_reconcile() -> None:
+    began = Reconciles()
+
+    async def reconcile(key: Key) -> None:
+        began.record(key)
+        await asyncio.Event().wait()
+
+    async with working(reconcile) as queue:
+        queue.add(A)
+        await began.until(A)
+    assert list(began) == [A]
+
+
 async def test_a_reconcile_that_hangs_is_ended_and_tried_again() -> None:
     done = Reconciles()
 
