@@ -58,6 +58,7 @@ class Surveys:
         groups = [(ensembles, len(ids)) for ensembles, ids in index.groups.items()]
         ack_quorum_of: dict[BookieId, int] = {}
         misplaced: list[tuple[Ensembles, str]] = []
+        write_quorums: set[int] = set()
         count = 0
         for number, (ensembles, ledgers) in enumerate(groups):
             if number % _GROUPS_AT_ONCE == 0:
@@ -66,7 +67,10 @@ class Surveys:
             ack_quorum = ensembles[0].ack_quorum
             for bookie in named:
                 ack_quorum_of[bookie] = min(ack_quorum, ack_quorum_of.get(bookie, ack_quorum))
-            if named & asker.mine and (why := await judge.problem(ensembles)):
+            if not named & asker.mine:
+                continue
+            write_quorums.add(ensembles[0].write_quorum)
+            if why := await judge.problem(ensembles):
                 count += ledgers
                 misplaced.append((ensembles, why))
         largest, largest_ledger = _largest(index.groups)
@@ -81,6 +85,7 @@ class Surveys:
             ensemble_max_ledger=largest_ledger,
             own_ensemble_max=own_largest,
             own_ensemble_max_ledger=own_largest_ledger,
+            write_quorum_min=min(write_quorums, default=0),
             misplaced=_samples(index, misplaced),
             misplaced_count=count,
         )

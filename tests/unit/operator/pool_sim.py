@@ -139,6 +139,7 @@ class PoolSim(PoolFacts):
                 ensemble_max=max((len(each) for each in self.ledgers.values()), default=0),
                 own_ensemble_max=max((len(self.ledgers[each]) for each in self.staying), default=0),
                 own_ensemble_max_ledger=min(self.staying, default=-1),
+                write_quorum_min=min(map(len, self.ledgers.values()), default=0),
             ),
         )
 

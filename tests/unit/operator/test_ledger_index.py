@@ -269,7 +269,7 @@ async def test_a_survey_contains_what_concerns_the_pool(made: Cluster) -> None:
     assert (found.ledgers, found.ledgers_of) == (3, {"a": 2, "b": 2, "c": 2, "d": 1})
     assert found.naming == {"c": (1, 2)}
     assert found.ack_quorum_of == {"a": 1, "b": 1, "c": 1, "d": 2}
-    assert (found.ensemble_max, found.ensemble_max_ledger) == (3, 2)
+    assert (found.ensemble_max, found.ensemble_max_ledger, found.write_quorum_min) == (3, 2, 2)
     assert found.misplaced_count == 1
     assert found.misplaced[0].startswith("ledger 0: ")
     locations["b"] = Location("", "", "2", "node-b")
@@ -281,12 +281,14 @@ async def test_rule_69_a_survey_counts_the_ledgers_that_stay_in_the_pool_apart(m
     await made.make("q-0", "r-0", "r-1")
     await made.make("q-0", "q-1", pool="q")
     await made.make("q-0", "r-0", pool="q")
+    await made.make("r-0")
     await made.pass_()
     asker = Asker(frozenset({"q-0", "q-1"}), frozenset(), PlacementSettings("random"), "q")
     registered = {name: BookieInfo(name) for name in ("q-0", "q-1", "r-0", "r-1")}
     found = await Surveys().of(made.index, asker, registered=registered, locations={}, is_whole=True)
     assert (found.ensemble_max, found.ensemble_max_ledger) == (3, 0)
     assert (found.own_ensemble_max, found.own_ensemble_max_ledger) == (2, 1)
+    assert found.write_quorum_min == 2, "a ledger of other bookies counts for nothing"
     assert found.misplaced == ("ledger 2: r-0 is not of pool q",)
 
 

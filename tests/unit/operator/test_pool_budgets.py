@@ -10,6 +10,7 @@ from daybook_operator.plan.pool.replication import replication_of
 from daybook_operator.plan.pool.state import Drain, Stage
 from daybook_operator.plan.pool.topology import placing_of
 
+from tests.unit.operator.pool_facts import pool_manifest
 from tests.unit.operator.pool_sim import PoolSim, grown, kinds
 
 
@@ -113,6 +114,46 @@ def test_no_pod_is_under_two_budgets_and_none_is_ever_under_none(sim: PoolSim) -
     sim.manifest["spec"]["enablePDB"] = False
     sim.reconcile()
     assert not live_budgets(sim)
+
+
+def in_racks(*racks: str, replicas: int = 3, **placement: Any) -> PoolSim:
+    """A pool that has come up on nodes that have labels of these racks, and of no zone, with a ledger on two of its bookies."""
+    sim = PoolSim(pool_manifest(replicas=replicas, placement=placement))
+    sim.nodes = {f"node-{n}": {"topology.daybook.dev/rack": rack} for n, rack in enumerate(racks)}
+    sim.settle(16)
+    sim.write_ledger(0)
+    sim.settle(16)
+    return sim
+
+
+def least_after_a_crash(sim: PoolSim) -> dict[str, int]:
+    """minAvailable of the budgets that there are once bk-0 is away, by name."""
+    sim.crash(0)
+    sim.reconcile()
+    return {name: each["spec"]["minAvailable"] for (kind, name), each in sim.objects.items() if kind == KIND}
+
+
+@pytest.mark.parametrize("policy", ["Rack", "Zone"])
+def test_a_policy_that_spreads_nothing_over_racks_lets_nobody_follow_the_one_that_is_away(
+    policy: str,
+) -> None:
+    """All replicas lie in the one rack: no minimum of a kind of domain that the policy lacks or no node names changes that."""
+    sim = in_racks("r1", "r1", "r1", policy=policy, minRacksPerWriteQuorum=1)
+    assert sim.condition("RackPlacementSatisfied")["reason"] == "EnsemblesChecked"
+    assert least_after_a_crash(sim) == {"bk-r1": 2}
+
+
+@pytest.mark.parametrize("policy", ["Rack", "Zone"])
+def test_racks_that_the_policy_spreads_over_may_be_drained_whole(policy: str) -> None:
+    sim = in_racks("r1", "r2", "r3", policy=policy)
+    assert least_after_a_crash(sim) == {"bk-r1": 0, "bk-r2": 1, "bk-r3": 1}
+
+
+def test_an_entry_on_one_bookie_has_no_replica_in_another_rack() -> None:
+    sim = in_racks("r1", "r1", "r2", "r2", policy="Rack", replicas=4)
+    sim.ledgers[99] = ("data.bk-1",)
+    sim.settle(16)
+    assert least_after_a_crash(sim) == {"bk-r1": 1, "bk-r2": 2}
 
 
 def test_budgets_stay_while_those_that_replace_them_cannot_be_made(sim: PoolSim) -> None:

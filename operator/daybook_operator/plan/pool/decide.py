@@ -74,7 +74,7 @@ def decide(pool: ObservedPool, now_ms: int) -> Decision:
     rolling = roll_step(pool, replication, now_ms)
     draining = drain_step(pool, replication, now_ms, may_forget=not rolling.step.effects)
     placement = placement_condition(pool, placing)
-    budgets = budgets_step(pool, placing, replication, is_spread=is_spread(pool, placement))
+    budgets = budgets_step(pool, placing, replication, is_spread=is_spread(pool, placing, placement))
     conditions = [
         blocked if blocked is not None else ready_condition(pool, lost.why_down),
         progressing_condition(pool, rolling, draining),

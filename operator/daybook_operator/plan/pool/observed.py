@@ -94,8 +94,9 @@ class Survey:
     `ledgers_of` counts the ledgers that name each bookie; `naming` has these ledgers for bookies that may have to leave.
     `ack_quorum_of` has the smallest ack quorum among the ledgers that name a bookie. `ensemble_max` is the largest ensemble
     of a ledger, `ensemble_max_ledger` such a ledger; `own_ensemble_max` and its ledger count only those that stay in this
-    pool (rule 69). `misplaced` has, for some ledgers of this pool, how they violate the
-    placement policy; `misplaced_count` is how many do.
+    pool (rule 69). `write_quorum_min` is the smallest write quorum of a ledger that names a bookie of this pool, 0 without
+    one. `misplaced` has, for some ledgers of this pool, how they violate the placement policy; `misplaced_count` is how
+    many do.
     """
 
     ledgers: int = 0
@@ -108,6 +109,7 @@ class Survey:
     ensemble_max_ledger: LedgerId = -1
     own_ensemble_max: int = 0
     own_ensemble_max_ledger: LedgerId = -1
+    write_quorum_min: int = 0
     misplaced: tuple[str, ...] = ()
     misplaced_count: int = 0
 

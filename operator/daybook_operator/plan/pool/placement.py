@@ -83,7 +83,7 @@ def placement_condition(pool: ObservedPool, placing: Placing) -> Condition:
 
 def too_few(placement: PlacementSettings, places: list[Location]) -> Condition | None:
     """The condition if there are fewer domains than are asked for; a kind that no bookie names asks for nothing."""
-    wanted = {"region": placement.min_regions, "zone": placement.min_zones, "rack": placement.min_racks}
+    wanted = _minimum(placement)
     for tier in _TIERS[placement.policy]:
         names = domains(places)[tier]
         if names and len(names) < wanted[tier]:
@@ -108,11 +108,19 @@ def domains(places: list[Location]) -> Mapping[str, list[str]]:
     }
 
 
-def is_spread(pool: ObservedPool, condition: Condition) -> bool:
-    """Whether no entry of the cluster has all its replicas in one rack of the pool."""
+def is_spread(pool: ObservedPool, placing: Placing, condition: Condition) -> bool:
+    """Whether no entry of the cluster has all its replicas in one rack of the pool.
+
+    A tier that the policy lacks, or that no bookie names, spreads nothing, whatever its minimum is; nor does a write quorum of 1.
+    """
+    if condition.status is not True or pool.cluster is None or pool.cluster.survey.write_quorum_min == 1:
+        return False
     placement = pool.spec.placement.settings
-    return (
-        condition.status is True
-        and placement.policy != "random"
-        and max(placement.min_racks, placement.min_zones) > 1
-    )
+    wanted = _minimum(placement)
+    names = domains([placing.places[ordinal] for ordinal in pool.expected if ordinal in placing.places])
+    return any(wanted[tier] > 1 and names[tier] for tier in _TIERS[placement.policy])
+
+
+def _minimum(placement: PlacementSettings) -> Mapping[str, int]:
+    """How many domains of each kind the spec asks for."""
+    return {"region": placement.min_regions, "zone": placement.min_zones, "rack": placement.min_racks}
