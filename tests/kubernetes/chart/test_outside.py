@@ -4,12 +4,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 from daybook_broker.settings import BrokerSettings
 
 from daybook.runtime.settings import load_settings
 from tests.kubernetes.chart.conftest import HelmError, Object, Render, of_kind
 from tests.kubernetes.chart.test_brokers import pod_of, statefulset
+from tests.paths import ROOT
 
+EXAMPLES: Final = ROOT / "examples"
 NODES: Final = {"type": "NodePort", "host": "nodes.example.org", "nodePort": 30100}
 BALANCERS: Final = {"type": "LoadBalancer", "host": "broker-{ordinal}.example.org"}
 TLS: Final = {"enabled": True, "certManager": {"enabled": True}}
@@ -134,6 +137,26 @@ def test_another_address_restarts_brokers_and_another_broker_does_not(render: Re
 
     assert template(NODES, 2) == template(NODES, 3)
     assert template(NODES, 2) != template({**NODES, "nodePort": 30200}, 2)
+
+
+@pytest.mark.parametrize("name", ["load-balancers.yaml", "tls.yaml"])
+def test_an_example_that_turns_tls_on_is_for_a_new_release_and_its_pool_has_the_certificate(
+    render: Render, name: str
+) -> None:
+    """In a release that runs, ZooKeeper's servers and the bookies would speak no TLS while the others speak nothing else."""
+    text = (EXAMPLES / "values" / name).read_text(encoding="utf-8")
+    assert f"helm install daybook charts/daybook -n data --create-namespace -f examples/values/{name}" in text
+    assert "helm upgrade" not in text
+    assert "kubectl apply -n data -f examples/tls.yaml" in text
+    pool = yaml.safe_load((EXAMPLES / "tls.yaml").read_text(encoding="utf-8"))
+    made = {each["spec"]["secretName"] for each in of_kind(render(yaml.safe_load(text)), "Certificate")}
+    assert pool["spec"]["tls"]["secretName"] in made
+
+
+def test_no_other_example_of_values_turns_tls_on() -> None:
+    for path in (EXAMPLES / "values").glob("*.yaml"):
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        assert ("tls" in values) == (path.name in {"load-balancers.yaml", "tls.yaml"}), path.name
 
 
 @pytest.mark.parametrize(
