@@ -240,3 +240,27 @@ def test_helm_installs_upgrades_and_leaves_the_crds(
     kept = control_plane.kubectl("get", "crd", "-o", "name")
     assert kept.count(".daybook.dev") == 3
     assert not control_plane.kubectl("get", "deployment", "-n", namespace, "-o", "name")
+
+
+def test_a_release_that_turns_autoscaling_on_keeps_the_brokers_that_there_are(
+    control_plane: ControlPlane, helm: Callable[..., str], namespace: str
+) -> None:
+    where = ("--kubeconfig", control_plane.kubeconfig, "-n", namespace)
+    name = f"{RELEASE}-{namespace}"
+    brokers = ("statefulset", "-n", namespace, "-l", "app.kubernetes.io/component=broker")
+
+    def replicas() -> str:
+        return control_plane.kubectl("get", *brokers, "-o", "jsonpath={.items[*].spec.replicas}")
+
+    def upgrade(option: str) -> None:
+        helm("upgrade", name, CHART, *where, "--reuse-values", "--set", option)
+
+    options = ("--set", "broker.enabled=true", "--set", "broker.replicas=4")
+    helm("install", name, CHART, *where, "--take-ownership", *options)
+    assert replicas() == "4"
+    upgrade("broker.autoscaling.enabled=true")
+    assert replicas() == "4", "the API server makes 1 of a field that is removed"
+    control_plane.kubectl("scale", *brokers, "--replicas=6")  # as the autoscaler does
+    upgrade("broker.logLevel=DEBUG")
+    assert replicas() == "6"
+    helm("uninstall", name, *where)

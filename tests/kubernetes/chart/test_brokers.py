@@ -190,6 +190,7 @@ def test_settings_of_the_user_win_and_are_named_as_the_broker_names_them(render:
 
 
 def test_the_autoscaler_sets_the_number_of_brokers_alone(render: Render) -> None:
+    """Where there is no StatefulSet yet, or no API server to ask for it; else see `test_api_server`."""
     objects = render({"broker": {"enabled": True, "autoscaling": {"enabled": True, "maxReplicas": 5}}})
     assert "replicas" not in statefulset(objects)["spec"]
     (scaler,) = of_kind(objects, "HorizontalPodAutoscaler")
