@@ -1,8 +1,9 @@
-"""When a finalizer must be removed: it may not hold a namespace that terminates for longer than a bound.
+"""When a finalizer must be removed: where none is used, and from a namespace that terminates after a bound.
 
 A finalizer delays the deletion of a resource until it is done in ZooKeeper as well. Where that is impossible, because
 ZooKeeper or the bookies stop with the same namespace, a namespace that never terminates is worse than what is left
-behind; an event names what is.
+behind; an event names what is. An operator that uses no finalizers releases also what one holds from before, without
+asking ZooKeeper, which may be gone.
 """
 
 from dataclasses import dataclass
@@ -18,6 +19,12 @@ class FinalizerRules:
 
     used: bool = True
     bound_ms: int = 60_000
+
+    def why_released(self, undone: str) -> str:
+        """Why a finalizer goes before its work is done, as part of a sentence; `undone` is what could not be done in time."""
+        if not self.used:
+            return "operator.finalizers is false, by which no reclaimPolicy is carried out"
+        return f"the namespace terminates and {undone} within {self.bound_ms / 1000:g} s"
 
 
 def has_finalizer(manifest: Manifest) -> bool:
@@ -35,9 +42,9 @@ def must_release(
     manifest: Manifest, *, namespace_is_terminating: bool, rules: FinalizerRules, now_ms: int
 ) -> bool:
     """Whether the finalizer must be removed now, whatever is left behind."""
-    if not namespace_is_terminating:
-        return False
-    return not rules.used or held_for_ms(manifest, now_ms) >= rules.bound_ms
+    if not rules.used:
+        return True
+    return namespace_is_terminating and held_for_ms(manifest, now_ms) >= rules.bound_ms
 
 
 def must_release_after_s(manifest: Manifest, rules: FinalizerRules, now_ms: int) -> float:

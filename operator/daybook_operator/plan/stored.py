@@ -103,9 +103,14 @@ def claim(observed: Stored) -> tuple[Effect, ...]:
         patch = replace(patch, annotations={CLUSTER_ANNOTATION: there})
     if observed.finalizers.used and not has_finalizer(observed.manifest):
         patch = replace(patch, add_finalizer=FINALIZER)
-    elif not observed.finalizers.used and has_finalizer(observed.manifest):
-        patch = replace(patch, remove_finalizer=FINALIZER)
     return () if patch == PatchMeta(observed.ref) else (patch,)
+
+
+def unhold(observed: Stored) -> Decision | None:
+    """The plan where no finalizers are used and the resource has one: it goes first, whether or not ZooKeeper answers."""
+    if observed.finalizers.used or not has_finalizer(observed.manifest):
+        return None
+    return Decision((PatchMeta(observed.ref, remove_finalizer=FINALIZER),), SOON_S)
 
 
 def why_no_cluster(observed: Stored, meanwhile: str) -> Condition:
@@ -188,7 +193,7 @@ def release(
     """Carry out the deletion in the cluster, then remove the finalizer; see `finalizers` for when that cannot wait.
 
     `reclaim`: what the reclaim policy asks for. `pending`: the plan while that is impossible, given when to try again at the latest.
-    `left_behind`: what stays if the namespace cannot wait.
+    `left_behind`: what stays if the deletion does not wait.
     """
     if not has_finalizer(observed.manifest):
         return Decision()

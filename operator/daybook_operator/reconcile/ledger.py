@@ -12,7 +12,6 @@ from daybook.metadata.store.store import Versioned
 from daybook_operator.clusters.link import ClusterLink
 from daybook_operator.kube.api import ForbiddenError, NotFoundError, Object
 from daybook_operator.kube.queue import LEDGER, Key
-from daybook_operator.plan.finalizers import FinalizerRules
 from daybook_operator.plan.ledger.observed import LedgerInCluster, ObservedLedger
 from daybook_operator.plan.ledger.plan import decide
 from daybook_operator.plan.ledger.spec import LedgerSpec
@@ -20,7 +19,13 @@ from daybook_operator.plan.pool.spec import spec_of
 from daybook_operator.plan.spec_part import parse_spec
 from daybook_operator.reconcile.lost_ledgers import verdicts
 from daybook_operator.reconcile.services import Services
-from daybook_operator.reconcile.stored import carry_out, cluster_ref_of, namespace_terminates
+from daybook_operator.reconcile.stored import (
+    carry_out,
+    cluster_ref_of,
+    finalizer_rules,
+    namespace_terminates,
+    needs_cluster,
+)
 
 
 class LedgerReconciler:
@@ -53,13 +58,14 @@ class LedgerReconciler:
         services.inventory.note(LEDGER, key.namespace, key.name, pool_name, is_there=True)
         pool = await services.kube.find("BookiePool", key.namespace, pool_name)
         ref = cluster_ref_of(services, manifest, pool)
+        rules = finalizer_rules(services)
         password: bytes | None = b""
         password_error = ""
         placement = (
             spec_of(pool, services.pool_defaults).placement.settings if pool else PlacementSettings("zone")
         )
         seen, cluster_error = None, ""
-        if ref is not None:
+        if ref is not None and needs_cluster(manifest, rules):
             services.inventory.need(key, ref)  # before the link is open: a resync must not end the attempt
             try:
                 link = await services.clusters.link(ref)
@@ -78,7 +84,7 @@ class LedgerReconciler:
             password=password,
             password_error=password_error,
             namespace_is_terminating=await namespace_terminates(services, manifest),
-            finalizers=FinalizerRules(services.settings.finalizers, services.settings.finalizer_bound_ms),
+            finalizers=rules,
         )
 
     async def _password(self, namespace: str, spec: LedgerSpec) -> tuple[bytes | None, str]:

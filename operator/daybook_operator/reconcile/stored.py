@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from daybook_operator.plan.decision import Decision, is_terminating
 from daybook_operator.plan.effects import ClusterRef, Manifest
+from daybook_operator.plan.finalizers import FinalizerRules
 from daybook_operator.plan.ledger.observed import ObservedLedger
 from daybook_operator.plan.names import CLUSTER_ANNOTATION
 from daybook_operator.plan.pool.cluster_settings import is_where_it_was
@@ -38,6 +39,16 @@ def cluster_ref_of(services: Services, manifest: Manifest, pool: Manifest | None
         if ref is None or is_where_it_was(pool, ref, now):
             ref = now
     return ref if ref is not None and ref.zookeeper else None
+
+
+def finalizer_rules(services: Services) -> FinalizerRules:
+    """When finalizers are used, by the operator's settings."""
+    return FinalizerRules(services.settings.finalizers, services.settings.finalizer_bound_ms)
+
+
+def needs_cluster(manifest: Manifest, rules: FinalizerRules) -> bool:
+    """Whether the plan depends on the cluster: a deletion that nothing holds does not, and the cluster may be gone."""
+    return rules.used or not is_terminating(manifest)
 
 
 async def namespace_terminates(services: Services, manifest: Manifest) -> bool:

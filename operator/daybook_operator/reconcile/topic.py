@@ -12,14 +12,19 @@ from daybook_operator.clusters.link import ClusterLink
 from daybook_operator.kube.queue import TOPIC, Key
 from daybook_operator.plan.decision import Decision
 from daybook_operator.plan.effects import Manifest, SetStatus
-from daybook_operator.plan.finalizers import FinalizerRules
 from daybook_operator.plan.spec_part import parse_spec
 from daybook_operator.plan.topic.observed import ObservedTopic, TopicInCluster, TopicNode, name_of
 from daybook_operator.plan.topic.plan import decide
 from daybook_operator.plan.topic.spec import TopicSpec
 from daybook_operator.reconcile.brokers import BrokerReports
 from daybook_operator.reconcile.services import Services
-from daybook_operator.reconcile.stored import carry_out, cluster_ref_of, namespace_terminates
+from daybook_operator.reconcile.stored import (
+    carry_out,
+    cluster_ref_of,
+    finalizer_rules,
+    namespace_terminates,
+    needs_cluster,
+)
 
 
 class TopicReconciler:
@@ -66,8 +71,9 @@ class TopicReconciler:
         if pool is None:
             pool = await services.kube.find("BookiePool", key.namespace, spec.pool_ref.name)
         ref = cluster_ref_of(services, manifest, pool)
+        rules = finalizer_rules(services)
         seen, reports, cluster_error, unreadable = None, None, "", ""
-        if ref is not None:
+        if ref is not None and needs_cluster(manifest, rules):
             name = name_of(manifest, spec)
             services.inventory.bind(key, ref, name)
             try:
@@ -88,7 +94,7 @@ class TopicReconciler:
             cluster_error=cluster_error,
             unreadable=unreadable,
             namespace_is_terminating=await namespace_terminates(services, manifest),
-            finalizers=FinalizerRules(services.settings.finalizers, services.settings.finalizer_bound_ms),
+            finalizers=rules,
         )
 
 

@@ -40,6 +40,7 @@ from daybook_operator.plan.stored import (
     finish_stored,
     kept,
     release,
+    unhold,
     why_no_cluster,
 )
 
@@ -56,6 +57,8 @@ def decide(observed: ObservedLedger, now_ms: int) -> Decision:
         return paused(observed.ref, observed.manifest, now_ms)
     if observed.failure is not None:
         return _report_failure(observed, now_ms)
+    if (unheld := unhold(observed)) is not None:
+        return unheld
     seen = observed.cluster
     if observed.cluster_ref is None or (seen is None and observed.cluster_ref is not None):
         return _wait(observed, now_ms)
@@ -250,8 +253,8 @@ def _left_behind(observed: ObservedLedger) -> str:
     where = observed.cluster_ref or "its cluster"
     what = f"Ledger {known}" if known is not None else "A ledger that may have been created"
     return (
-        f"{what} and its request {observed.uid} are left behind in {where}, because the namespace terminates and they "
-        f"could not be removed within {observed.finalizers.bound_ms / 1000:g} s: delete the ledger with `daybook ledger delete`"
+        f"{what} and its request {observed.uid} are left behind in {where}, because "
+        f"{observed.finalizers.why_released('they could not be removed')}: delete the ledger with `daybook ledger delete`"
     )
 
 

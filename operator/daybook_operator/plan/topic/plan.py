@@ -23,6 +23,7 @@ from daybook_operator.plan.stored import (
     kept,
     pool_not_found,
     release,
+    unhold,
     why_no_cluster,
 )
 from daybook_operator.plan.topic.changes import changes, reclaim
@@ -49,6 +50,8 @@ def decide(observed: ObservedTopic, now_ms: int) -> Decision:
         return paused(observed.ref, observed.manifest, now_ms)
     if observed.failure is not None:
         return _finish(observed, (), kept(observed), [effect_failed(observed.failure)], now_ms)
+    if (unheld := unhold(observed)) is not None:
+        return unheld
     if observed.cluster_ref is None or (observed.cluster is None and not observed.unreadable):
         condition = why_no_cluster(observed, "Brokers and their clients continue meanwhile")
         return _finish(observed, (), kept(observed), [condition], now_ms, UNAVAILABLE_S)
@@ -140,8 +143,8 @@ def _release(observed: ObservedTopic, now_ms: int) -> Decision:
         reclaim=lambda: reclaim(observed),
         pending=lambda again_s: _deletion_is_pending(observed, now_ms, again_s),
         left_behind=lambda: (
-            f"{observed.name} is left behind in {observed.cluster_ref or 'its cluster'}, because the namespace terminates and it "
-            f"could not be deleted or released within {observed.finalizers.bound_ms / 1000:g} s: delete it with the brokers' admin API"
+            f"{observed.name} is left behind in {observed.cluster_ref or 'its cluster'}, because "
+            f"{observed.finalizers.why_released('it could not be deleted or released')}: delete it with the brokers' admin API"
         ),
     )
 
