@@ -177,6 +177,8 @@ class Leading:
             self._metrics.objects.labels(kind).set(len(objects))
             for each in objects:
                 self._queue.add_all(self._router.keys_at_resync(event_from(kind, None, each)))
+        for ledger in found.objects[LEDGER]:
+            self._inventory.note_ledger(ledger)
         for pool in found.objects[BOOKIE_POOL]:
             meta = pool["metadata"]
             ref = cluster_of(pool, self._services.pool_defaults)

@@ -21,6 +21,8 @@ from daybook_operator.plan.names import CLUSTER_ANNOTATION, FINALIZER
 from daybook_operator.plan.spec_part import SpecPart
 
 READY: Final = "Ready"
+CONFLICT: Final = "ResourceConflict"
+"""Another resource has what this one asks for."""
 SOON_S: Final = 0.0
 UNAVAILABLE_S: Final = 5.0
 WAITING_S: Final = 30.0

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from daybook.core.ids import LedgerId
 from daybook_operator.kube.queue import BOOKIE_POOL, LEDGER, RECOVERY, TOPIC, Key
 from daybook_operator.plan.effects import ClusterRef, Manifest
+from daybook_operator.plan.names import CLUSTER_ANNOTATION
 from daybook_operator.plan.recovery.jobs import ObservedJob
 from daybook_operator.plan.spark_jobs import JobsReport
 from daybook_operator.reconcile.listing import Listed
@@ -97,12 +98,27 @@ class Inventory:
         self._needed[key] = cluster
 
     def bind(self, key: Key, *bound: *Bound) -> None:
-        """The resource has this in its cluster."""
-        before = self._bound.get(key)
-        if before is not None and before != bound:
-            self._keys_of.pop((key.kind, before), None)
+        """The resource has this in its cluster. Of two that have the same the first is the one that `key_of` returns."""
+        if self._bound.get(key) != bound:
+            self.unbind(key)
         self._bound[key] = bound
-        self._keys_of[key.kind, bound] = key
+        self._keys_of.setdefault((key.kind, bound), key)
+
+    def unbind(self, key: Key) -> Bound | None:
+        """The resource has nothing in its cluster; what it was bound to."""
+        bound = self._bound.pop(key, None)
+        if bound is not None and self._keys_of.get((key.kind, bound)) == key:
+            del self._keys_of[key.kind, bound]
+        return bound
+
+    def note_ledger(self, manifest: Manifest) -> None:
+        """Bind a Ledger as its status says, until it is reconciled: after a restart another one must not adopt the same ledger."""
+        meta, status = manifest["metadata"], manifest.get("status") or {}
+        key = Key(LEDGER, meta["namespace"], meta["name"])
+        ref = ClusterRef.from_text((meta.get("annotations") or {}).get(CLUSTER_ANNOTATION, ""))
+        ledger_id = status.get("ledgerId")
+        if ref is not None and ledger_id is not None and key not in self._bound:
+            self.bind(key, ref, ledger_id)
 
     def claimed_for(self, key: Key) -> str:
         """The cluster that the last reconcile of the resource saw it in, as its annotation says it; "" for none."""
@@ -122,10 +138,7 @@ class Inventory:
         self._stored.pop(key, None)
         self._needed.pop(key, None)
         self._listed.pop(key, None)
-        bound = self._bound.pop(key, None)
-        if bound is not None:
-            self._keys_of.pop((key.kind, bound), None)
-        return bound
+        return self.unbind(key)
 
     def key_of(self, kind: str, *bound: *Bound) -> Key | None:
         """The resource of this kind that has this in its cluster, if one has."""

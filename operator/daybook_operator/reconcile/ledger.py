@@ -12,6 +12,7 @@ from daybook.metadata.store.store import Versioned
 from daybook_operator.clusters.link import ClusterLink
 from daybook_operator.kube.api import ForbiddenError, NotFoundError, Object
 from daybook_operator.kube.queue import LEDGER, Key
+from daybook_operator.plan.effects import ClusterRef
 from daybook_operator.plan.ledger.observed import LedgerInCluster, ObservedLedger
 from daybook_operator.plan.ledger.plan import decide
 from daybook_operator.plan.ledger.spec import LedgerSpec
@@ -46,7 +47,9 @@ class LedgerReconciler:
 
     def _forget(self, key: Key) -> None:
         bound = self._services.inventory.remove(key)
-        if bound is not None and (link := self._services.clusters.find(bound[0])) is not None:
+        if bound is None or self._services.inventory.key_of(LEDGER, *bound) is not None:
+            return  # another resource still has the ledger
+        if (link := self._services.clusters.find(bound[0])) is not None:
             link.unfollow(bound[1])
 
     # Observing.
@@ -112,8 +115,12 @@ class LedgerReconciler:
         bookies |= registered
         ledger_id = await client.ledgers.ledger_of_request(uid)
         if ledger_id is None:
+            self._services.inventory.unbind(key)
             adoptee = None if spec.ledger_id is None else await _read(link, spec.ledger_id)
-            return LedgerInCluster(None, bookies=bookies, registered=frozenset(registered), adoptee=adoptee)
+            holder = "" if spec.ledger_id is None else self._holder(key, link.ref, spec.ledger_id)
+            return LedgerInCluster(
+                None, bookies=bookies, registered=frozenset(registered), adoptee=adoptee, holder=holder
+            )
         self._services.inventory.bind(key, link.ref, ledger_id)
         link.follow(ledger_id)
         metadata = await _read(link, ledger_id)
@@ -127,10 +134,16 @@ class LedgerReconciler:
             frozenset(registered),
             task.value if task else None,
             verdict=next(iter(await verdicts(link, [task])), None) if task else None,
+            holder=self._holder(key, link.ref, ledger_id),
             audited=link.audits.last_report is not None,
             recovery_job=self._services.inventory.job_of(link.ref, ledger_id),
             problems=link.audits.without_task.get(ledger_id, ()),
         )
+
+    def _holder(self, key: Key, ref: ClusterRef, ledger_id: LedgerId) -> str:
+        """Another resource that has the ledger, as `namespace/name`; "" if none is known."""
+        found = self._services.inventory.key_of(LEDGER, ref, ledger_id)
+        return "" if found is None or found == key else f"{found.namespace}/{found.name}"
 
 
 async def _read(link: ClusterLink, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:

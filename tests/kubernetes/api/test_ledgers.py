@@ -186,6 +186,25 @@ def test_a_ledger_that_clients_made_is_adopted_sealed_and_given_up(
     )
 
 
+def test_a_ledger_that_a_resource_has_survives_another_that_asks_for_it(
+    site: Site, operator: OperatorProcess
+) -> None:
+    site.resources.create(ledger("first"))
+    until(lambda: site.status("first").get("ledgerId") is not None, operator, "it is created")
+    ledger_id = site.status("first")["ledgerId"]
+    operator.end()
+    site.resources.create(ledger("another", ledgerId=ledger_id, reclaimPolicy="Delete"))
+    operator.start()  # it reconciles both at once
+    until(
+        lambda: condition(site.get("another"), "Ready").get("reason") == "ResourceConflict",
+        operator,
+        "it is refused",
+    )
+    site.resources.delete("Ledger", "another")
+    until(lambda: site.get("another") == {}, operator, "the resource goes")
+    assert ledger_id in {each.ledger_id for each in site.ledgers()}
+
+
 def test_a_ledger_has_the_password_of_its_secret(site: Site, operator: OperatorProcess) -> None:
     site.resources.create(ledger("guarded", passwordSecretRef={"name": "orders"}))
     until(

@@ -39,6 +39,8 @@ class LedgerInCluster:
     verdict: Verdict | None = None
     adoptee: Versioned[LedgerMetadata] | None = None
     """The ledger that the spec names, while none is bound to the resource; None also if there is no such ledger."""
+    holder: str = ""
+    """Another resource that has this ledger, or the adoptee, as `namespace/name`; "" if none is known."""
     audited: bool = False
     recovery_job: str = ""
     problems: tuple[str, ...] = ()

@@ -31,6 +31,7 @@ from daybook_operator.plan.ledger.observed import LedgerInCluster, ObservedLedge
 from daybook_operator.plan.ledger.status import MESSAGE_ORDER, conditions_of, mirror
 from daybook_operator.plan.names import FINALIZER
 from daybook_operator.plan.stored import (
+    CONFLICT,
     READY,
     SOON_S,
     UNAVAILABLE_S,
@@ -68,6 +69,8 @@ def decide(observed: ObservedLedger, now_ms: int) -> Decision:
         return _create(observed, seen, claimed, now_ms)
     if seen.metadata is None:
         return _gone(observed, now_ms)
+    if seen.holder:
+        return _conflict(observed, seen.metadata.value.ledger_id, seen.holder, now_ms)
     return _mirror_and_seal(observed, seen, claimed, now_ms)
 
 
@@ -147,10 +150,23 @@ def _adopt(
             next_step="Create another Ledger whose passwordSecretRef names a Secret with it.",
         )
         return _finish(observed, claimed, {"state": "Pending"}, [condition], now_ms, WAITING_S)
+    if seen.holder:
+        return _conflict(observed, ledger_id, seen.holder, now_ms)
     event = Report(
         observed.ref, EventType.NORMAL, "Adopting", f"Ledger {ledger_id} is bound to this resource"
     )
     return Decision((*claimed, event, AdoptLedger(observed.cluster_ref, observed.uid, adoptee)), SOON_S)
+
+
+def _conflict(observed: ObservedLedger, ledger_id: LedgerId, holder: str, now_ms: int) -> Decision:
+    """Another resource has the ledger: this one must neither seal nor delete what that one keeps."""
+    condition = wrong(
+        READY,
+        CONFLICT,
+        f"Ledger {ledger_id} is that of the Ledger {holder}, and a ledger has one resource",
+        next_step="Delete one of the two resources; if it is the other one, this one adopts what it leaves.",
+    )
+    return _finish(observed, (), {"state": "Pending"}, [condition], now_ms, WAITING_S)
 
 
 def _wait_for_password(observed: ObservedLedger, claimed: tuple[Effect, ...], now_ms: int) -> Decision:
@@ -223,6 +239,14 @@ def _reclaim(observed: ObservedLedger) -> tuple[Effect, ...]:
     if seen is None or seen.ledger_id is None or observed.cluster_ref is None:
         return ()
     forget = ForgetRequest(observed.cluster_ref, observed.uid)
+    if seen.holder:
+        event = Report(
+            observed.ref,
+            EventType.NORMAL,
+            "Retained",
+            f"Ledger {seen.ledger_id} stays: it is that of the Ledger {seen.holder}",
+        )
+        return (forget, event)
     if observed.spec.reclaim_policy == "Delete":
         event = Report(observed.ref, EventType.NORMAL, "Deleted", f"Ledger {seen.ledger_id} is deleted")
         return (DeleteLedger(observed.cluster_ref, seen.ledger_id), forget, event)

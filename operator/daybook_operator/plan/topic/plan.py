@@ -13,6 +13,7 @@ from daybook_operator.plan.decision import Decision, is_paused, is_terminating, 
 from daybook_operator.plan.effects import Effect
 from daybook_operator.plan.names import FINALIZER
 from daybook_operator.plan.stored import (
+    CONFLICT,
     READY,
     SOON_S,
     UNAVAILABLE_S,
@@ -30,7 +31,6 @@ from daybook_operator.plan.topic.changes import changes, reclaim
 from daybook_operator.plan.topic.jobs import jobs_healthy
 from daybook_operator.plan.topic.observed import ObservedTopic, TopicInCluster
 from daybook_operator.plan.topic.status import (
-    CONFLICT,
     MESSAGE_ORDER,
     backlog_healthy,
     conflict,

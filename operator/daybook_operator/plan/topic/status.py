@@ -14,12 +14,11 @@ from daybook_operator.plan.conditions import Condition, fine, from_iso, iso, unk
 from daybook_operator.plan.names import ADOPT
 from daybook_operator.plan.pool.drain import DRAINING
 from daybook_operator.plan.pool.state import Drain
-from daybook_operator.plan.stored import READY
+from daybook_operator.plan.stored import CONFLICT, READY
 from daybook_operator.plan.topic.jobs import JOBS_HEALTHY, last_runs
 from daybook_operator.plan.topic.observed import ObservedTopic, TopicNode
 from daybook_operator.plan.topic.reports import SubscriptionBacklog, largest_backlogs
 
-CONFLICT: Final = "ResourceConflict"
 UNSUPPORTED: Final = "Unsupported"
 BACKLOG_HEALTHY: Final = "BacklogHealthy"
 POOL_DRAINING: Final = "PoolDraining"
