@@ -50,9 +50,8 @@ class Clusters:
             self._opening[ref] = opening
         timeout_s = self._context.settings.zookeeper_timeout_ms / 1000
         await asyncio.wait({opening}, timeout=timeout_s)
-        if (
-            not opening.done() or opening.cancelled()
-        ):  # cancelled: `keep_only` or `close` ended the attempt meanwhile
+        has_ended_early = opening.done() and opening.cancelled()  # by `keep_only` or `close`
+        if not opening.done() or has_ended_early:
             raise _unanswered(ref)
         return opening.result()
 
@@ -95,9 +94,8 @@ class Clusters:
             await opening.result().close()
         else:
             opening.cancel()
-            await asyncio.gather(
-                opening, return_exceptions=True
-            )  # raises only if this task is cancelled itself
+            # it raises only if this task is cancelled itself
+            await asyncio.gather(opening, return_exceptions=True)
 
     def _options(self, ref: ClusterRef) -> ZooKeeperOptions:
         """Credentials go to servers of the operator's own ZooKeeper alone: whoever may edit a pool may name any server."""
