@@ -14,7 +14,7 @@ from daybook.core.errors import DaybookError, MetadataError, NoSuchLedgerError
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.topics.unnamed import JOB_KEY, TASK_KEY
-from daybook.metadata.manifests import ManifestManager, WrittenLedger
+from daybook.metadata.manifests import Manifest, ManifestManager, WrittenLedger
 from daybook.metadata.store.read_ahead import read_ahead
 from daybook.runtime.logs import get_logger
 
@@ -53,7 +53,7 @@ async def commit_job(
     query: str = "",
     batch: int = 0,
 ) -> None:
-    """Name `ledgers` in the job's manifest by one compare-and-set, then delete what nobody names.
+    """Name `ledgers` in the job's manifest by one compare-and-set, then delete what nobody names, or leave it to the next sweep.
 
     Raises MetadataError if one of them is not closed as its task left it (rule 66), JobAbandonedError.
     """
@@ -63,13 +63,35 @@ async def commit_job(
         job.manifest, job.job_id, tuple(ledgers), overwrite=overwrite, query=query, batch=batch
     )
     committed = {written.ledger_id for written in ledgers}
-    left = [found for found in await ledgers_of(client, job) if found not in committed]
+    try:
+        left = [found for found in await ledgers_of(client, job) if found not in committed]
+    except DaybookError as error:  # readers see the job already: Spark would abort what is done
+        _LOG.warning("ledgers that a job left stay for the next sweep", job=job.job_id, why=str(error))
+        left = []
     await delete_ledgers(client, {*unnamed, *left}, password)
 
 
 async def abort_job(client: Client, job: Job, password: bytes) -> None:
-    """Delete every ledger of the job; what cannot be deleted now the next sweep deletes."""
-    await delete_ledgers(client, await ledgers_of(client, job), password)
+    """Delete the ledgers of the job that its manifest does not name; what cannot be deleted now the next sweep deletes.
+
+    Spark aborts a job also after a commit of which only the answer was lost.
+    """
+    if found := await ledgers_of(client, job):
+        await delete_abandoned(client, job.manifest, job.job_id, found, password)
+
+
+async def delete_abandoned(
+    client: Client, manifest: str, job_id: str, ledger_ids: Iterable[LedgerId], password: bytes
+) -> list[LedgerId]:
+    """Have the manifest refuse the job, then delete those of its ledgers that it does not name (rule 66); returns those that are gone now."""
+    final = await ManifestManager(client.store, client.layout).abandon(manifest, job_id)
+    return await delete_ledgers(client, unnamed_in(final, ledger_ids), password)
+
+
+def unnamed_in(manifest: Manifest, ledger_ids: Iterable[LedgerId]) -> list[LedgerId]:
+    """The ledgers that the manifest does not name."""
+    named = {written.ledger_id for written in manifest.ledgers}
+    return [ledger_id for ledger_id in ledger_ids if ledger_id not in named]
 
 
 async def check_closed(client: Client, written: WrittenLedger) -> None:

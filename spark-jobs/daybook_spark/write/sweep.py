@@ -13,7 +13,7 @@ from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.metadata.hold import check_not_held
 from daybook.metadata.manifests import Manifest, ManifestManager
-from daybook_spark.write.job import JOB, MANIFEST, delete_ledgers
+from daybook_spark.write.job import JOB, MANIFEST, delete_abandoned, unnamed_in
 
 DAY_MS: Final = 24 * 3600 * 1000
 
@@ -36,17 +36,11 @@ async def sweep(
     gone: list[LedgerId] = []
     for (name, job), ledger_ids in sorted(left.items()):
         found = await manifests.read(name)
-        unnamed = _unnamed(ledger_ids, found.value if found else Manifest())
+        unnamed = unnamed_in(found.value if found else Manifest(), ledger_ids)
         if unnamed and not dry_run:
-            unnamed = _unnamed(ledger_ids, await manifests.abandon(name, job))
-            unnamed = await delete_ledgers(client, unnamed, password)
+            unnamed = await delete_abandoned(client, name, job, unnamed, password)
         gone += unnamed
     return sorted(gone)
-
-
-def _unnamed(ledger_ids: list[LedgerId], manifest: Manifest) -> list[LedgerId]:
-    named = {written.ledger_id for written in manifest.ledgers}
-    return [ledger_id for ledger_id in ledger_ids if ledger_id not in named]
 
 
 async def _tagged(client: Client) -> AsyncIterator[LedgerMetadata]:

@@ -1,10 +1,12 @@
-"""Mutants of manifests: a job names what is not closed, a slow one names what is deleted, and one names its ledgers twice."""
+"""Mutants of manifests: a job names what is not closed, a slow one names what is deleted, one names its ledgers twice, and an abort deletes what is named."""
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 from daybook_spark.write import job
 
+from daybook.core.ids import LedgerId
 from daybook.metadata import manifests
 from tests.model.mutants.registry import instead_of, mutant
 
@@ -33,3 +35,15 @@ async def a_sweep_lets_slow_jobs_commit(self: Any, name: str, _job: str) -> mani
 def a_job_is_named_as_often_as_it_asks(_self: manifests.Manifest, _job: str) -> bool:
     """A manifest does not remember whose ledgers it has."""
     return False
+
+
+@by_test(
+    66,
+    f"{COMMIT}::test_rule_66_an_abort_after_a_commit_of_which_the_answer_was_lost_deletes_nothing_that_is_named",
+)
+@instead_of(job, "unnamed_in")
+def an_abort_deletes_what_is_named(
+    _manifest: manifests.Manifest, ledger_ids: Iterable[LedgerId]
+) -> list[LedgerId]:
+    """An abort takes a commit that failed for one that named nothing."""
+    return list(ledger_ids)
