@@ -2,12 +2,15 @@
 
 A task that fails deletes its ledger. One that is killed leaves it, and it is deleted by the job's commit or abort, or by a later sweep. A
 batch of a stream that Spark repeats is in the manifest already: its ledgers are deleted, so each batch is there once.
+
+Spark makes the writer of a stream anew for each commit and each abort, which know the job of the tasks from their messages alone. So an abort
+of a batch without a task that ended deletes nothing, and a later sweep does.
 """
 
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -38,8 +41,9 @@ class Replication(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TaskDone(WriterCommitMessage):
-    """What a task wrote: None for no rows. `query` is the streaming query, empty for a batch job."""
+    """What a task of `job` wrote: None for no rows. `query` is the streaming query, empty for a batch job."""
 
+    job: Job
     written: WrittenLedger | None
     query: str = ""
 
@@ -65,7 +69,13 @@ class Writing:
     def of_batch(self, batch: int) -> "Writing":
         """The job that one batch of a stream is."""
         job = Job(f"{self.job.job_id}/{batch}", self.job.manifest, self.job.first_id)
-        return Writing(self.where, job, self.replication)
+        return replace(self, job=job)
+
+    def of_tasks(self, messages: Iterable[WriterCommitMessage | None]) -> "Writing | None":
+        """The job whose tasks sent the messages; None where no task ended."""
+        jobs = {message.job for message in messages if isinstance(message, TaskDone)}
+        assert len(jobs) <= 1, f"Spark makes the writer of a batch's tasks once, and they are of {jobs}"
+        return replace(self, job=jobs.pop()) if jobs else None
 
     def write(self, batches: Iterable[pa.RecordBatch], task: TaskId) -> WrittenLedger | None:
         """Write the rows of a task into a ledger of its own, and close it; without rows there is none."""
@@ -133,7 +143,7 @@ class LedgersWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         """See DataSourceArrowWriter."""
-        return TaskDone(self._writing.write(iterator, TaskId.now()))
+        return TaskDone(self._writing.job, self._writing.write(iterator, TaskId.now()))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """See DataSourceWriter."""
@@ -149,19 +159,22 @@ class LedgersStreamWriter(DataSourceStreamArrowWriter):
     """Writes the batches of a stream, each of them once."""
 
     def __init__(self, writing: Writing) -> None:
-        """Each batch is a job of its own."""
+        """Each batch is a job of its own, whose tasks have another writer than its commit."""
         self._writing = writing
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         """See DataSourceStreamArrowWriter."""
         task = TaskId.now()
-        return TaskDone(self._writing.of_batch(task.batch).write(iterator, task), task.query)
+        writing = self._writing.of_batch(task.batch)
+        return TaskDone(writing.job, writing.write(iterator, task), task.query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """See DataSourceStreamWriter."""
-        self._writing.of_batch(batchId).commit(messages, overwrite=False, batch=batchId)
+        if writing := self._writing.of_tasks(messages):
+            writing.commit(messages, overwrite=False, batch=batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """See DataSourceStreamWriter."""
-        del messages
-        self._writing.of_batch(batchId).abort()
+        """See DataSourceStreamWriter; without a message of a task the ledgers stay for a sweep."""
+        del batchId
+        if writing := self._writing.of_tasks(messages):
+            writing.abort()

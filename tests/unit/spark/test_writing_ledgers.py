@@ -1,15 +1,17 @@
 """Ledgers that jobs write: named all at once when they are closed, or deleted (rule 66)."""
 
 import asyncio
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
 from daybook_spark.options import OptionError, Where
 from daybook_spark.write.entries import CHUNK_ENTRIES, chunks
 from daybook_spark.write.job import MANIFEST, abort_job, commit_job, ledgers_of
-from daybook_spark.write.ledgers import Replication, TaskDone, Writing
+from daybook_spark.write.ledgers import LedgersStreamWriter, Replication, TaskDone, Writing
 from daybook_spark.write.sweep import sweep
 from daybook_spark.write.task import TaskId
 from daybook_spark.write.writers import batch_writer
@@ -120,6 +122,14 @@ async def test_each_batch_of_a_stream_is_named_once(
     assert sorted(await contents(client, "lines")) == [b"a0", b"a1", b"b0", b"b1"]
 
 
+class Batch(NamedTuple):
+    """A batch of a stream before its end."""
+
+    manifest: str
+    done: TaskDone
+    end: LedgersStreamWriter
+
+
 def rows(count: int) -> Iterator[pa.RecordBatch]:
     yield pa.record_batch([pa.array([b"%d" % n for n in range(count)])], names=["value"])
 
@@ -155,7 +165,9 @@ async def test_a_commit_deletes_the_ledgers_of_killed_tasks(
     killed = await client.create_ledger(custom_metadata=writing.job.tags("0.0"))
     await killed.append(b"the task is killed here")
     written = await asyncio.to_thread(writing.write, rows(3), TaskId("", 0, 0, 1))
-    await asyncio.to_thread(writing.commit, [TaskDone(written), TaskDone(None), None], overwrite=False)
+    await asyncio.to_thread(
+        writing.commit, [TaskDone(writing.job, written), TaskDone(writing.job, None), None], overwrite=False
+    )
     assert await contents(client, "killed") == [b"0", b"1", b"2"]
     assert await tagged(client, "killed") == [written.ledger_id] if written else []
     assert (await client.ledgers.read(other)).value.ledger_id == other
@@ -170,7 +182,7 @@ async def test_a_sweep_ends_slow_jobs_before_it_deletes_their_ledgers(
     late = await asyncio.to_thread(slow.write, rows(3), TaskId("", 0, 0, 0))
     kept = await asyncio.to_thread(done.write, rows(2), TaskId("", 0, 0, 0))
     assert late is not None
-    await asyncio.to_thread(done.commit, [TaskDone(kept)], overwrite=False)
+    await asyncio.to_thread(done.commit, [TaskDone(done.job, kept)], overwrite=False)
     now_ms = unix_ms()
     assert late.ledger_id not in await sweep(client, b"", now_ms=now_ms), "it is not a day old"
     later_ms = now_ms + 25 * 3_600_000
@@ -179,7 +191,7 @@ async def test_a_sweep_ends_slow_jobs_before_it_deletes_their_ledgers(
     assert late.ledger_id in await sweep(client, b"", now_ms=later_ms)
     assert await ledgers_of(client, slow.job) == []
     with pytest.raises(daybook.NoSuchLedgerError):
-        await asyncio.to_thread(slow.commit, [TaskDone(late)], overwrite=False)
+        await asyncio.to_thread(slow.commit, [TaskDone(slow.job, late)], overwrite=False)
     with pytest.raises(JobAbandonedError):
         await commit_job(client, slow.job, [], password=b"")
     assert await contents(client, "swept") == [b"0", b"1"]
@@ -191,9 +203,49 @@ async def test_a_repeated_batch_deletes_its_new_ledgers(
     for attempt in range(2):
         writing = (await begin(cluster, "repeated")).of_batch(7)
         written = await asyncio.to_thread(writing.write, rows(4), TaskId("query", 7, 0, attempt))
-        await asyncio.to_thread(writing.commit, [TaskDone(written, "query")], overwrite=False, batch=7)
+        await asyncio.to_thread(
+            writing.commit, [TaskDone(writing.job, written, "query")], overwrite=False, batch=7
+        )
     assert len(await contents(client, "repeated")) == 4
     assert len(await tagged(client, "repeated")) == 1
+
+
+@pytest.fixture
+async def batch(cluster: LocalCluster, client: daybook.Client, monkeypatch: pytest.MonkeyPatch) -> Batch:
+    """A batch of a stream, of which one task ended and one was killed; the writer is another one for its end, as Spark has it."""
+    monkeypatch.setattr(TaskId, "now", classmethod(lambda _: TaskId("query", 7, 0, 0)))
+    name = uuid.uuid4().hex
+    of_tasks, of_end = [LedgersStreamWriter(await begin(cluster, name)) for _ in range(2)]
+    done = await asyncio.to_thread(of_tasks.write, rows(3))
+    killed = await client.create_ledger(custom_metadata=done.job.tags("1.0"))
+    await killed.append(b"the task is killed here")
+    return Batch(name, done, of_end)
+
+
+async def test_the_commit_of_a_stream_deletes_the_ledgers_of_killed_tasks(
+    client: daybook.Client, batch: Batch
+) -> None:
+    await asyncio.to_thread(batch.end.commit, [batch.done, None], 7)
+    assert await contents(client, batch.manifest) == [b"0", b"1", b"2"]
+    assert len(await tagged(client, batch.manifest)) == 1
+
+
+async def test_the_abort_of_a_stream_deletes_the_ledgers_of_its_tasks_and_ends_its_job(
+    client: daybook.Client, batch: Batch
+) -> None:
+    await asyncio.to_thread(batch.end.abort, [batch.done, None], 7)
+    assert await tagged(client, batch.manifest) == []
+    with pytest.raises(JobAbandonedError):
+        await commit_job(client, batch.done.job, [], password=b"")
+
+
+async def test_the_abort_of_a_stream_of_which_no_task_ended_leaves_its_ledgers_to_a_sweep(
+    client: daybook.Client, batch: Batch
+) -> None:
+    await asyncio.to_thread(batch.end.abort, [None, None], 7)
+    left = await tagged(client, batch.manifest)
+    assert len(left) == 2
+    assert set(left) <= set(await sweep(client, b"", now_ms=unix_ms(), older_than_ms=0))
 
 
 def test_a_task_holds_a_chunk_at_a_time() -> None:
