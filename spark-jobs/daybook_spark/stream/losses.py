@@ -1,15 +1,17 @@
 """Whether a query has missed entries: trimming takes whole ledgers from the front of a topic, read or not.
 
-A position whose ledger is still listed has lost nothing. Neither has one beyond everything that the topic ever acknowledged. With a
-subscription the topic's owner keeps what the query has not committed, so only somebody else who moved the cursor can have lost entries.
-Otherwise the first ledger that is left says which entry was the last before it: a query that has read it has lost nothing. A ledger that an
-earlier release named does not say so, and then the rest of a trimmed ledger counts as lost.
+A position whose ledger is still listed has lost nothing. Neither has one beyond everything that the topic ever acknowledged. The first
+ledger that is left says which entry was the last before it: a query that has read it has lost nothing, and any other one has.
+
+A ledger that an earlier release named does not say so, and then the rest of a trimmed ledger counts as lost, unless the query has a
+subscription whose cursor did not pass it. Nothing else may be concluded from a cursor's node: while the cursor moves, its ledger has the
+newer state.
 """
 
 import daybook
 from daybook.core.errors import NoSuchTopicError
 from daybook.core.topics.extent import TopicExtent
-from daybook.core.topics.ledger_list import Position
+from daybook.core.topics.ledger_list import LedgerList, Position
 from daybook.metadata.topics import TopicManager
 from daybook_spark.plan.existing import TopicPart
 
@@ -19,9 +21,13 @@ def has_gone(extent: TopicExtent, start: Position) -> bool:
     ledger_list = extent.ledger_list
     if start >= extent.first or any(each.ledger_id == start.ledger_id for each in ledger_list.ledgers):
         return False
-    first = ledger_list.ledgers[0] if ledger_list.ledgers else None
-    gone = ledger_list.last_confirmed if first is None or first.follows is None else first.follows
-    return gone >= start
+    gone = last_gone(ledger_list)
+    return (ledger_list.last_confirmed if gone is None else gone) >= start
+
+
+def last_gone(ledger_list: LedgerList) -> Position | None:
+    """The last entry that was trimmed, NO_POSITION if none was; None where nobody knows."""
+    return ledger_list.ledgers[0].follows if ledger_list.ledgers else ledger_list.last_confirmed
 
 
 async def why_lost(
@@ -35,7 +41,12 @@ async def why_lost(
             record = await TopicManager(client.store, client.layout).read_cursor(part.name, subscription)
         except NoSuchTopicError:
             return f"the subscription {subscription!r} of {part.name} was deleted, and entries from {start} on were trimmed"
-        if record.value.mark_delete < start:
+        mark = record.value.mark_delete
+        if mark >= start:
+            return (
+                f"somebody moved the subscription {subscription!r} of {part.name} to {mark}, beyond {start}"
+            )
+        if last_gone(extent.ledger_list) is None:
             return ""
-        return f"somebody moved the subscription {subscription!r} of {part.name} to {record.value.mark_delete}, beyond {start}"
+        return f"somebody moved the subscription {subscription!r} of {part.name} beyond {start}, and entries from there on were trimmed"
     return f"{part.name} begins at {extent.first} now, and the query had read up to {start}: its retention took the entries between"

@@ -1,0 +1,76 @@
+"""What a query reports as lost, by a topic's list and by the node of its subscription's cursor, on metadata alone."""
+
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from daybook_spark.plan.existing import TopicPart
+from daybook_spark.stream.losses import why_lost
+
+from daybook.core.topics.cursor_record import CursorRecord
+from daybook.core.topics.ledger_list import Position
+from daybook.core.topics.name import TopicName
+from daybook.metadata.topics import TopicManager
+from tests.unit.metadata.harness import formatted, memory_opener
+from tests.unit.spark.test_offsets import topic
+
+PART = TopicPart(TopicName.parse("persistent://public/default/orders"), "orders")
+START = Position(1, 2)
+TRIMMED = topic([3, 3], trimmed=1, follows=Position(1, 2))
+"""Ledger 1 is gone with its entry 1:2, and ledger 2 says so."""
+OF_EARLIER = topic([3, 3], trimmed=1)
+"""The same, as an earlier release has it."""
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Any]:
+    """A client of a cluster with the topic, without subscriptions."""
+    _, opener = memory_opener()
+    store = await opener()
+    layout = await formatted(store)
+    await TopicManager(store, layout).create(PART.name)
+    yield SimpleNamespace(store=store, layout=layout)
+    await store.close()
+
+
+async def subscribe(client: Any, mark_delete: Position) -> None:
+    record = CursorRecord(mark_delete)
+    await TopicManager(client.store, client.layout).create_cursor(PART.name, "s", record, list_version=0)
+
+
+async def test_a_loss_is_reported_although_the_cursors_node_is_older_than_what_was_trimmed(
+    client: Any,
+) -> None:
+    await subscribe(client, Position(1, 0))
+    why = await why_lost(client, PART, TRIMMED, START, "s")
+    assert why.startswith("somebody moved the subscription 's'")
+    assert "beyond 1:2" in why
+
+
+async def test_of_a_list_of_an_earlier_release_a_cursor_that_was_not_passed_has_lost_nothing(
+    client: Any,
+) -> None:
+    await subscribe(client, Position(1, 0))
+    assert not await why_lost(client, PART, OF_EARLIER, START, "s")
+
+
+@pytest.mark.parametrize("extent", [TRIMMED, OF_EARLIER])
+async def test_a_cursor_that_somebody_moved_is_named(client: Any, extent: Any) -> None:
+    await subscribe(client, Position(2, 0))
+    assert "to 2:0, beyond 1:2" in await why_lost(client, PART, extent, START, "s")
+
+
+async def test_a_subscription_that_somebody_deleted_is_named(client: Any) -> None:
+    why = await why_lost(client, PART, TRIMMED, START, "s")
+    assert "was deleted, and entries from 1:2 on were trimmed" in why
+
+
+async def test_without_a_subscription_retention_took_the_entries(client: Any) -> None:
+    assert "its retention took the entries between" in await why_lost(client, PART, TRIMMED, START, "")
+
+
+async def test_what_was_read_before_it_was_trimmed_is_no_loss(client: Any) -> None:
+    await subscribe(client, Position(1, 0))
+    assert not await why_lost(client, PART, TRIMMED, Position(1, 3), "s")
+    assert not await why_lost(client, PART, TRIMMED, Position(1, 3), "")
