@@ -6,14 +6,21 @@ ledger that is left says which entry was the last before it: a query that has re
 A ledger that an earlier release named does not say so, and then the rest of a trimmed ledger counts as lost, unless the query has a
 subscription whose cursor did not pass it. Nothing else may be concluded from a cursor's node: while the cursor moves, its ledger has the
 newer state.
+
+A topic that came after the query began is read from its first entry, so all that was trimmed of it is lost. A topic that came to the query
+only because somebody changed its options is read from what is left of it.
 """
+
+from collections.abc import Collection
 
 import daybook
 from daybook.core.errors import NoSuchTopicError
 from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import LedgerList, Position
+from daybook.core.topics.name import TopicName
 from daybook.metadata.topics import TopicManager
-from daybook_spark.plan.existing import TopicPart
+from daybook_spark.plan.bounds import FIRST
+from daybook_spark.plan.existing import TopicPart, part_of
 
 
 def has_gone(extent: TopicExtent, start: Position) -> bool:
@@ -50,3 +57,35 @@ async def why_lost(
             return ""
         return f"somebody moved the subscription {subscription!r} of {part.name} beyond {start}, and entries from there on were trimmed"
     return f"{part.name} begins at {extent.first} now, and the query had read up to {start}: its retention took the entries between"
+
+
+def came_later(part: TopicPart, known: Collection[str], namespaces: Collection[str]) -> bool:
+    """Whether a topic came after the query began, which followed the topics `known` and all those of `namespaces` before.
+
+    It did if it is a partition of a topic whose other ones are known, or of a namespace of which another topic is, or if there was no topic.
+    """
+    others = [part_of(TopicName.parse(name)) for name in known]
+    if any(other.topic == part.topic for other in others) or not others:
+        return True
+    namespace = _namespace_of(part)
+    return namespace in namespaces and any(_namespace_of(other) == namespace for other in others)
+
+
+def why_beginning_lost(part: TopicPart, extent: TopicExtent, start_time_ms: int | None) -> str:
+    """What has happened to the first entries of a topic that came after the query began; empty: nothing, or nobody knows.
+
+    What was published before `start_time_ms` the query does not want.
+    """
+    ledger_list = extent.ledger_list
+    gone = last_gone(ledger_list)
+    if gone is None or gone < FIRST:
+        return ""
+    if start_time_ms is not None and any(
+        each.created_at_ms <= start_time_ms for each in ledger_list.ledgers[:1]
+    ):
+        return ""
+    return f"{part.name} came after the query began, and its retention took the entries before {extent.first}"
+
+
+def _namespace_of(part: TopicPart) -> str:
+    return f"{part.name.tenant}/{part.name.namespace}"

@@ -5,7 +5,7 @@ the two offsets alone. What was acknowledged once stays acknowledged, so a LAC t
 older, and the query waits.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -31,7 +31,7 @@ from daybook_spark.read.rows import rows_of
 from daybook_spark.rows.columns import check_schema
 from daybook_spark.rows.topic_rows import TimeRange
 from daybook_spark.stream.cursor import DurableCursor
-from daybook_spark.stream.losses import why_lost
+from daybook_spark.stream.losses import why_beginning_lost, why_lost
 from daybook_spark.stream.offsets import Limits, Offset, advance, shares
 from daybook_spark.stream.topics import DataLossError, FollowedTopics
 
@@ -60,15 +60,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a new query begins. With a subscription its cursors are there from now on."""
         extents = self._topics.extents()
-        for name in extents if self._options.subscription else ():
-            self._durable_cursor().hold(name)
+        self._hold(extents)
         starts = self._topics.starts(extents, is_from_latest=self._options.is_from_latest)
         return Offset(starts).to_dict()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where the next batch ends: `start` if there is nothing new."""
+        """Where the next batch ends: `start` if there is nothing new. Topics that came meanwhile have their cursors before they are read."""
         extents = self._topics.extents() if self._pinned is None else self._pinned
         known = Offset.from_dict(start).following
+        self._hold(name for name in extents if name not in known)
         following = {name: known.get(name, extent.first) for name, extent in extents.items()}
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self._limits
         taken = shares(extents, following, limits)
@@ -99,9 +99,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(self._topics.ranges(begin, until, checks=self._check_losses))
 
     async def _check_losses(
-        self, client: daybook.Client, part: TopicPart, extent: TopicExtent, start: Position
+        self, client: daybook.Client, part: TopicPart, extent: TopicExtent, start: Position | None
     ) -> None:
-        why = await why_lost(client, part, extent, start, self._options.subscription)
+        if start is None:
+            why = why_beginning_lost(part, extent, self._options.read.start_time_ms)
+        else:
+            why = await why_lost(client, part, extent, start, self._options.subscription)
         if why and self._options.fails_on_data_loss:
             msg = f"{why}. Start a query with another checkpoint, or continue without them: option failOnDataLoss=false"
             raise DataLossError(msg)
@@ -128,6 +131,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cursor.close()
             self._cursor = None
         self._topics.close()
+
+    def _hold(self, names: Iterable[str]) -> None:
+        """Have the query's subscription on topics, if it has one. Raises CursorError."""
+        for name in names if self._options.subscription else ():
+            self._durable_cursor().hold(name)
 
     def _durable_cursor(self) -> DurableCursor:
         if self._cursor is None:

@@ -14,11 +14,12 @@ from daybook.runtime.logs import get_logger
 from daybook_spark.access import open_client
 from daybook_spark.options import ReadOptions, Where
 from daybook_spark.plan.batch import topic_ranges
-from daybook_spark.plan.bounds import Bounds
+from daybook_spark.plan.bounds import FIRST, Bounds
 from daybook_spark.plan.entry_range import Range
 from daybook_spark.plan.existing import TopicPart, extent_of, parts_of
 from daybook_spark.plan.times import span_of
 from daybook_spark.rows.topic_rows import TimeRange
+from daybook_spark.stream.losses import came_later
 
 log = get_logger(__name__)
 T = TypeVar("T")
@@ -27,7 +28,7 @@ R = TypeVar("R")
 AT_A_TIME: Final = 32
 """How many topics are asked about side by side."""
 
-Check: TypeAlias = Callable[[daybook.Client, TopicPart, TopicExtent, Position], Awaitable[None]]
+Check: TypeAlias = Callable[[daybook.Client, TopicPart, TopicExtent, Position | None], Awaitable[None]]
 
 
 class DataLossError(DaybookError):
@@ -111,18 +112,18 @@ class FollowedTopics:
     ) -> list[Range]:
         """The entries from `start` up to and without `end`, which was found before: no bookie is asked for a LAC again.
 
-        `checks(client, part, extent, start)` raises where entries are gone that it minds; of a topic that came after `start`
-        none can be, since nothing of it was to be read before.
+        `checks(client, part, extent, start)` raises where entries are gone that it minds; `start` is None for a topic that came after the
+        query began, which is read from its first entry.
         """
 
         async def of_part(client: daybook.Client, part: TopicPart) -> list[Range]:
             name = str(part.name)
-            first, beyond = start.get(name, Position(0, 0)), end[name]
+            first, beyond = start.get(name, FIRST), end[name]
             if first >= beyond:
                 return []
             extent = await listed(client, part, beyond)
-            if name in start:
-                await checks(client, part, extent, first)
+            if name in start or came_later(part, start, self._options.namespaces):
+                await checks(client, part, extent, start.get(name))
             bounds = Bounds(first, beyond)
             return await topic_ranges(client, part, extent, bounds, self._options.partition_bytes)
 

@@ -5,7 +5,9 @@ import uuid
 
 import pytest
 from daybook_spark.options import ReadOptions, StreamOptions
+from daybook_spark.stream import reader
 from daybook_spark.stream.reader import StreamReader
+from daybook_spark.stream.topics import DataLossError
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 import daybook
@@ -79,3 +81,53 @@ async def test_partitions_that_are_added_are_followed_and_a_topic_that_is_delete
     with pytest.raises(NoSuchTopicError, match="was deleted while a query followed it: take it out"):
         await query.values(end, more)
     await query.stop()
+
+
+class Cursors:
+    """The subscriptions of a query, without a broker."""
+
+    def __init__(self, *_: object) -> None:
+        self.held: list[str] = []
+
+    def hold(self, topic: str) -> None:
+        self.held.append(topic)
+
+    def close(self) -> None:
+        pass
+
+
+async def test_what_retention_took_of_a_partition_that_came_later_is_lost_and_its_cursor_is_made_before_it_is_read(
+    client: daybook.Client, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = TopicName.parse(f"persistent://{uuid.uuid4().hex}/space/many")
+    partitions = PartitionManager(client.store, client.layout)
+    await partitions.create(whole, 1)
+    owners = [Owner(client, partition(whole, index)) for index in range(2)]
+    await owners[0].create()
+    cursors = Cursors()
+    monkeypatch.setattr(reader, "DurableCursor", lambda *_: cursors)
+    monkeypatch.setattr(reader, "service_url", no_url)
+    query = Query(cluster, whole, subscription="s")
+    lenient = Query(cluster, whole, fails_on_data_loss=False)
+    start = await query.begin()
+    assert cursors.held == [str(owners[0].name)]
+    await partitions.grow(whole, 2)
+    await owners[1].create()
+    await owners[1].roll(b"a")
+    await owners[1].roll(b"b")
+    await owners[1].trim()
+    end = await query.end(start)
+    assert cursors.held == [str(owner.name) for owner in owners]
+    with pytest.raises(
+        DataLossError, match=r"many-partition-1 came after the query began, and its retention"
+    ):
+        await query.values(start, end)
+    assert await lenient.values(start, end) == [b"b"]
+    await query.end(end)
+    assert len(cursors.held) == 2
+    for each in (query, lenient):
+        await each.stop()
+
+
+async def no_url(*_: object) -> str:
+    return ""

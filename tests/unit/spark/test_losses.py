@@ -5,11 +5,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from daybook_spark.plan.existing import TopicPart
-from daybook_spark.stream.losses import why_lost
+from daybook_spark.plan.existing import TopicPart, part_of
+from daybook_spark.stream.losses import came_later, why_beginning_lost, why_lost
 
 from daybook.core.topics.cursor_record import CursorRecord
-from daybook.core.topics.ledger_list import Position
+from daybook.core.topics.extent import TopicExtent
+from daybook.core.topics.ledger_list import NO_POSITION, Position
 from daybook.core.topics.name import TopicName
 from daybook.metadata.topics import TopicManager
 from tests.unit.metadata.harness import formatted, memory_opener
@@ -56,7 +57,7 @@ async def test_of_a_list_of_an_earlier_release_a_cursor_that_was_not_passed_has_
 
 
 @pytest.mark.parametrize("extent", [TRIMMED, OF_EARLIER])
-async def test_a_cursor_that_somebody_moved_is_named(client: Any, extent: Any) -> None:
+async def test_a_cursor_that_somebody_moved_is_named(client: Any, extent: TopicExtent) -> None:
     await subscribe(client, Position(2, 0))
     assert "to 2:0, beyond 1:2" in await why_lost(client, PART, extent, START, "s")
 
@@ -74,3 +75,44 @@ async def test_what_was_read_before_it_was_trimmed_is_no_loss(client: Any) -> No
     await subscribe(client, Position(1, 0))
     assert not await why_lost(client, PART, TRIMMED, Position(1, 3), "s")
     assert not await why_lost(client, PART, TRIMMED, Position(1, 3), "")
+
+
+def part(name: str) -> TopicPart:
+    return part_of(TopicName.parse(f"persistent://{name}"))
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "namespaces", "is_later"),
+    [
+        ("t/n/a-partition-1", ["t/n/a-partition-0"], [], True),
+        ("t/n/a-partition-1", ["t/n/b-partition-0"], [], False),
+        ("t/n/a", ["t/n/b"], ["t/n"], True),
+        ("t/n/a", ["t/m/b"], ["t/n", "t/m"], False),
+        ("t/n/a", ["t/n/b"], [], False),
+        ("t/n/a", [], ["t/n"], True),
+    ],
+)
+def test_a_topic_came_later_unless_the_options_may_have_brought_it(
+    name: str, known: list[str], namespaces: list[str], is_later: bool
+) -> None:
+    names = [str(part(each).name) for each in known]
+    assert came_later(part(name), names, namespaces) is is_later
+
+
+@pytest.mark.parametrize(
+    ("extent", "start_time_ms", "is_lost"),
+    [
+        (TRIMMED, None, True),
+        (topic([3], trimmed=1), None, True),
+        (OF_EARLIER, None, False),
+        (topic([3], follows=NO_POSITION), None, False),
+        (topic([]), None, False),
+        (TRIMMED, 0, False),
+        (TRIMMED, -1, True),
+    ],
+)
+def test_of_a_topic_that_came_later_all_that_is_known_to_be_trimmed_and_was_wanted_is_lost(
+    extent: TopicExtent, start_time_ms: int | None, is_lost: bool
+) -> None:
+    """The ledgers were created at 0 ms."""
+    assert bool(why_beginning_lost(PART, extent, start_time_ms)) is is_lost

@@ -49,8 +49,15 @@ class Owner:
         ledger = await self._client.create_ledger()
         await ledger.append_many(entries)
         closed = await ledger.close()
-        listed = ListedLedger(ledger.id, 0, len(entries), closed.length, closed_at_ms=1)
         current = await self._topics.read(self.name)
+        listed = ListedLedger(
+            ledger.id,
+            0,
+            len(entries),
+            closed.length,
+            closed_at_ms=1,
+            follows=current.value.last_confirmed,
+        )
         new = replace(
             current.value, ledgers=(*current.value.ledgers, listed), last_confirmed=listed.last_position
         )
