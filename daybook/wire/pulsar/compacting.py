@@ -113,5 +113,6 @@ def _message(single: SingleMessageMetadata) -> KeyedMessage:
     return KeyedMessage(_key(single), single.null_value or not single.payload_size)
 
 
-def _key(metadata: MessageMetadata | SingleMessageMetadata) -> str | None:
+def _key(metadata: MessageMetadata | SingleMessageMetadata) -> str | bytes | None:
+    """The key; protobuf gives bytes where it is no UTF-8."""
     return metadata.partition_key if metadata.HasField("partition_key") else None

@@ -159,7 +159,7 @@ class _Window:
         columns = BatchColumns([chain for _, chain in chains])
         if columns.is_compacted_out.any():
             raise UnusualError
-        key = columns.column("key_as_it_is", pa.string())
+        key = columns.column("key_as_it_is", pa.binary())
         of_batches = np.array([place_of(self._part, entry.number, 0) for entry, _ in chains], np.int64)
         places = columns.repeated(of_batches) + (columns.batch_index << 1) + columns.is_empty
         arrays = [

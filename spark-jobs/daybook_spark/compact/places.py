@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from daybook.core.topics.compaction.keys import KeyedEntry
+from daybook.core.topics.compaction.keys import KeyedEntry, KeyedMessage
 
 ROWS_MAX: Final = 8192
 """Of a batch that is given to Spark."""
@@ -33,7 +33,7 @@ ENTRIES_MAX: Final = (1 << ENTRY_BITS) - 1
 PART_NUMBERS: Final = 1 << PART_BITS
 """How many parts places can tell apart."""
 
-ROWS: Final = "key string, place long, messages long, note binary"
+ROWS: Final = "key binary, place long, messages long, note binary"
 """A message with a key, which is the last one of `messages`; or what a note says: of a chunk of any message which one it belongs to, or that not every
 message of the part has a key. A note begins with its kind and the place, so that each is a row of its own in what Spark adds up."""
 
@@ -44,10 +44,10 @@ _NAME_AT: Final = 10
 """Where the chunks' message is in a note, as SQL counts."""
 
 ARROW: Final = pa.schema(
-    [("key", pa.string()), ("place", pa.int64()), ("messages", pa.int64()), ("note", pa.binary())]
+    [("key", pa.binary()), ("place", pa.int64()), ("messages", pa.int64()), ("note", pa.binary())]
 )
 
-Row = tuple[str | None, int, int, bytes | None]
+Row = tuple[bytes | None, int, int, bytes | None]
 
 
 def place_of(part: int, entry: int, index: int, *, is_empty: bool = False) -> int:
@@ -82,13 +82,20 @@ def rows_of(part: int, number: int, entry: KeyedEntry) -> Iterator[Row]:
         assert message is not None, "a chunk is no batch, of which a part could have been removed"
         place = place_of(part, number, 0, is_empty=message.is_empty)
         kind = LAST_CHUNK if entry.chunk.is_last else CHUNK
-        yield message.key, place, 1, _note(kind, place) + entry.chunk.message
-        if entry.chunk.is_last and message.key is not None:
-            yield message.key, place, 0, None
+        key = _stored_key(message)
+        yield key, place, 1, _note(kind, place) + entry.chunk.message
+        if entry.chunk.is_last and key is not None:
+            yield key, place, 0, None
         return
     for index, message in enumerate(entry.messages):
         if message is not None and message.key is not None:
-            yield message.key, place_of(part, number, index, is_empty=message.is_empty), 1, None
+            place = place_of(part, number, index, is_empty=message.is_empty)
+            yield _stored_key(message), place, 1, None
+
+
+def _stored_key(message: KeyedMessage) -> bytes | None:
+    """A key as the message has it: not every producer's is UTF-8."""
+    return message.key.encode() if isinstance(message.key, str) else message.key
 
 
 def keyless_row(part: int) -> Row:

@@ -142,7 +142,7 @@ class _Rows:
         try:
             columns = BatchColumns([chain for _, chain in chains])
             arrays = [self._of_chains(field, columns, chains) for field in self._schema]
-        except UnusualError:
+        except (UnusualError, EntryError):  # which entry it is shows when each is unpacked
             self.count -= sum(len(chain.ends) for _, chain in chains)
             self._value_bytes -= sum(len(chain.data) for _, chain in chains)
             for entry, chain in chains:
@@ -157,6 +157,7 @@ class _Rows:
     def _of_chains(
         self, field: pa.Field, columns: BatchColumns, chains: list[tuple[Entry, Chain]]
     ) -> pa.Array:
+        """A column of batches. Raises UnusualError, EntryError."""
         if field.name in self._shared:
             return pa.repeat(pa.scalar(self._shared[field.name], field.type), columns.count)
         if field.name in OF_ENTRY:

@@ -24,9 +24,18 @@ def signed(number: int) -> int:
     return number - 2**64 if number >= 2**63 else number
 
 
+def text(field: str | bytes, what: str) -> str:
+    """A field of text, which protobuf gives as bytes where it is no UTF-8. Raises EntryError for these: no column of text has them."""
+    if isinstance(field, bytes):
+        msg = f"{what} is no UTF-8: {field[:60]!r}"
+        raise EntryError(msg)
+    return field
+
+
 def key(of: Of) -> str | None:
-    """The key of a message, in base64 where its producer gave bytes."""
-    return of.partition_key if of.HasField("partition_key") and not of.null_partition_key else None
+    """The key of a message, in base64 where its producer gave bytes. Raises EntryError."""
+    has_key = of.HasField("partition_key") and not of.null_partition_key
+    return text(of.partition_key, "its key") if has_key else None
 
 
 def ordering_key(of: Of) -> bytes | None:
@@ -35,8 +44,13 @@ def ordering_key(of: Of) -> bytes | None:
 
 
 def properties(of: Of) -> list[tuple[str, str]]:
-    """The properties of a message; of two with one name the later counts."""
-    return list({each.key: each.value for each in of.properties}.items()) if of.properties else []
+    """The properties of a message; of two with one name the later counts. Raises EntryError."""
+    if not of.properties:
+        return []
+    found = {
+        text(each.key, "the name of a property"): text(each.value, "a property") for each in of.properties
+    }
+    return list(found.items())
 
 
 def _chunk(stored: StoredMessage) -> dict[str, Any] | None:
@@ -44,7 +58,7 @@ def _chunk(stored: StoredMessage) -> dict[str, Any] | None:
         return None
     metadata = stored.metadata
     return {
-        "uuid": metadata.uuid,
+        "uuid": text(metadata.uuid, "the uuid of its chunks"),
         "id": metadata.chunk_id,
         "count": metadata.num_chunks_from_msg,
         "total_bytes": metadata.total_chunk_msg_size,
@@ -55,7 +69,7 @@ def _chunk(stored: StoredMessage) -> dict[str, Any] | None:
 OF_ENTRY: Final[Mapping[str, Callable[[StoredMessage], Any]]] = {
     "entry_id": lambda stored: stored.entry_id,
     "publish_time": lambda stored: stored.metadata.publish_time * 1000,
-    "producer": lambda stored: stored.metadata.producer_name,
+    "producer": lambda stored: text(stored.metadata.producer_name, "the name of its producer"),
     "schema_version": lambda stored: (
         stored.metadata.schema_version if stored.metadata.HasField("schema_version") else None
     ),

@@ -7,13 +7,15 @@ import pytest
 from daybook_spark.compact import columns
 from daybook_spark.compact.columns import batch_left, key_batches
 from daybook_spark.compact.entries import StoredEntry
-from daybook_spark.compact.places import Row, keyless_row, rows_of
+from daybook_spark.compact.places import Row, keyless_row, place_of, rows_of
 
+from daybook.core.topics.compaction.keys import LastOfKeys
 from daybook.core.topics.ledger_list import Position
 from daybook.wire.pulsar.batches import BatchMessage, encode_batch
 from daybook.wire.pulsar.compacting import REMOVED, compacted_entry
 from daybook.wire.pulsar.entries import encode_broker_metadata, encode_entry
 from daybook.wire.pulsar.pulsar_pb2 import BrokerEntryMetadata, SingleMessageMetadata
+from tests.unit.spark.test_messages import no_utf8
 from tests.unit.wire.pulsar.kit import metadata
 from tests.unit.wire.pulsar.test_compacting import damaged
 
@@ -23,8 +25,10 @@ PART = 3
 def message(rng: random.Random, *, is_keyed: bool) -> BatchMessage:
     """A message with a key of a few, some of them deletions, some with more fields."""
     single = SingleMessageMetadata(payload_size=0)
-    if is_keyed or rng.random() < 0.7:
+    if rng.random() < 0.7:
         single.partition_key = f"k{rng.randrange(9)}"
+    if not single.partition_key and is_keyed:
+        single = no_utf8(single, partition_key=b"\xff" + rng.randbytes(1))
     if rng.random() < 0.2:
         single.null_value = True
     if rng.random() < 0.2:
@@ -104,6 +108,40 @@ def test_rule_41_what_stays_of_a_batch_has_the_bytes_that_it_has_message_by_mess
                 assert found == compacted_entry(opened, [index in indexes for index in range(count)])
         assert batch_left(entry, {count}) is None, "the places are not those of this entry"
     assert copied
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_rule_41_keys_that_are_no_utf8_are_compacted_as_the_broker_does_it(count: int) -> None:
+    """Batches of 40 messages are read as columns."""
+    keys = [b"\xff", b"\xfe", b"k", b"\xff\xff"]
+    entries = [
+        StoredEntry(
+            Position(7, number),
+            number + 1,
+            encode_batch(
+                metadata(),
+                [
+                    BatchMessage(
+                        no_utf8(SingleMessageMetadata(payload_size=1), partition_key=keys[(number + n) % 4]),
+                        b"v",
+                    )
+                    for n in range(count)
+                ],
+            ),
+        )
+        for number in range(6)
+    ]
+    broker = LastOfKeys()
+    for entry in entries:
+        broker.add(entry.opened().keyed)
+    last = {row[0]: row[1] for row in sorted(rows(entries), key=lambda row: row[1])}
+    assert set(last) == set(keys)
+    assert set(last.values()) == {
+        place_of(PART, entry.number, index)
+        for entry in entries
+        for index, stays in enumerate(broker.kept(entry.opened().keyed))
+        if stays
+    }
 
 
 def test_a_part_of_which_nothing_has_a_key_gives_one_row_that_says_so() -> None:

@@ -2,7 +2,7 @@
 
 import zlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -19,6 +19,7 @@ from daybook.wire.pulsar.entries import decode_metadata, encode_entry, split_ent
 from daybook.wire.pulsar.errors import EntryError
 from daybook.wire.pulsar.pulsar_pb2 import CompressionType, MessageMetadata, SingleMessageMetadata
 
+T = TypeVar("T", MessageMetadata, SingleMessageMetadata)
 PLACE = Place("persistent://public/default/t", 3, 7)
 ALL = arrow_schema(
     StructType([StructField(*each) for each in columns_of(has_ledgers=False, is_permissive=True).items()])
@@ -140,6 +141,61 @@ def test_what_is_no_message_becomes_a_row_that_says_why() -> None:
     ]
     with pytest.raises(EntryError):
         rows_of([b"no message", good])
+
+
+def no_utf8(made: T, **names: bytes) -> T:
+    """A message's metadata with text that is none, as producers in other languages may send it."""
+    data = made.SerializePartialToString()
+    for name, value in names.items():
+        tag = made.DESCRIPTOR.fields_by_name[name].number << 3 | 2
+        data += bytes([tag] if tag < 128 else [tag & 127 | 128, tag >> 7]) + bytes([len(value)]) + value
+    return type(made).FromString(data)
+
+
+BAD = b"\xff\xfe"
+BAD_TEXTS = {
+    "its key": {"partition_key": BAD},
+    "the name of a property": {"properties": b"\x0a\x02" + BAD + b"\x12\x01v"},
+    "a property": {"properties": b"\x0a\x01n\x12\x02" + BAD},
+}
+
+
+@pytest.mark.parametrize("what", BAD_TEXTS)
+@pytest.mark.parametrize("count", [0, 1, 40])
+def test_an_entry_with_text_that_is_no_utf8_is_a_row_that_says_which(what: str, count: int) -> None:
+    """0: it is no batch; 40: batches are read as columns."""
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+    single = no_utf8(SingleMessageMetadata(payload_size=1), **BAD_TEXTS[what])
+    bad = (
+        encode_batch(metadata, [BatchMessage(single, b"v")] * count)
+        if count
+        else encode_entry(no_utf8(metadata, **BAD_TEXTS[what]), b"v")
+    )
+    good = encode([Sent(b"good", "k", None, {}, 0)] * 40, CompressionType.NONE)
+    rows = rows_of([good, bad, good], is_permissive=True)
+    assert [row["value"] for row in rows] == [*[b"good"] * 40, bad, *[b"good"] * 40]
+    assert [row["error"] for row in rows if row["error"]] == [f"{what} is no UTF-8: {BAD!r}"]
+    with pytest.raises(EntryError, match=rf"entry 7:1 of .*{what} is no UTF-8.*mode=permissive"):
+        rows_of([good, bad, good])
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_an_entry_of_a_producer_whose_name_is_no_utf8_is_a_row_that_says_so(is_batch: bool) -> None:
+    metadata = no_utf8(MessageMetadata(sequence_id=1, publish_time=1), producer_name=BAD)
+    single = BatchMessage(SingleMessageMetadata(payload_size=1), b"v")
+    bad = encode_batch(metadata, [single] * 40) if is_batch else encode_entry(metadata, b"v")
+    good = encode([Sent(b"good", "k", None, {}, 0)] * 40, CompressionType.NONE)
+    rows = rows_of([good, bad, good], is_permissive=True)
+    assert [row["value"] for row in rows] == [*[b"good"] * 40, bad, *[b"good"] * 40]
+    assert [row["entry_id"] for row in rows if row["error"]] == [1]
+    with pytest.raises(EntryError, match=r"entry 7:1 of .*the name of its producer is no UTF-8"):
+        rows_of([good, bad, good])
+
+
+def test_a_chunk_whose_uuid_is_no_utf8_is_a_row_that_says_so() -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, num_chunks_from_msg=2)
+    (row,) = rows_of([encode_entry(no_utf8(metadata, uuid=BAD), b"v")], is_permissive=True)
+    assert row["error"] == f"the uuid of its chunks is no UTF-8: {BAD!r}"
 
 
 def test_an_encrypted_batch_is_one_row_and_says_so() -> None:

@@ -29,7 +29,8 @@ _Place: TypeAlias = tuple[LedgerId, EntryId, int]
 class KeyedMessage(NamedTuple):
     """A message as compaction knows it."""
 
-    key: str | None
+    key: str | bytes | None
+    """Bytes where it is no UTF-8."""
     is_empty: bool
     """Whether it deletes its key."""
 
@@ -52,7 +53,7 @@ class LastOfKeys:
         self._keeps_keyless = keeps_keyless
         self._bytes_max = bytes_max
         self._size_bytes = 0
-        self._last: dict[str, _Place] = {}
+        self._last: dict[str | bytes, _Place] = {}
         self._ends: dict[bytes, _Place] = {}
         """Where messages in chunks end."""
 
@@ -69,7 +70,7 @@ class LastOfKeys:
             if message is not None and message.key is not None:
                 self._record(message.key, (ledger_id, entry_id, index), is_deletion=message.is_empty)
 
-    def _record(self, key: str, place: _Place, *, is_deletion: bool) -> None:
+    def _record(self, key: str | bytes, place: _Place, *, is_deletion: bool) -> None:
         before = self._last.get(key)
         assert before is None or before < place, f"{place} comes after {before}"
         if is_deletion:

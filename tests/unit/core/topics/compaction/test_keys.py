@@ -45,7 +45,7 @@ def messages_of(entries: Sequence[KeyedEntry]) -> list[tuple[Position, int, Keye
 def test_rule_41_what_stays_is_what_a_table_of_the_keys_would_have(
     entries: list[KeyedEntry], keeps_keyless: bool
 ) -> None:
-    table: dict[str, tuple[Position, int]] = {}
+    table: dict[str | bytes, tuple[Position, int]] = {}
     keyless = set()
     for position, index, message in messages_of(entries):
         if message.key is None:
