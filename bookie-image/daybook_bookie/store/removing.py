@@ -72,7 +72,7 @@ def remove_replicas(
     Small ledgers share a transaction. `on_progress` is called before each. Raises StorageFullError and
     BookieMustStopError.
     """
-    left = dict(sorted(removed.items()))
+    left = {ledger_id: entries for ledger_id, entries in sorted(removed.items()) if entries}
     for _ in range(_REMOVALS_MAX):
         changes = _removals(store, left)
         if not changes:

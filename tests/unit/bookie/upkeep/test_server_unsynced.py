@@ -1,7 +1,7 @@
 """What the journal refused for want of space is in the cache and nowhere else: nobody may take it for durable."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -37,10 +37,10 @@ def held_store(bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch) -> Iterat
     storage = bookie.bookie.storage
     flush = storage.flush
 
-    def held(generation: Generation) -> object:
+    def held(generation: Generation, on_progress: Callable[[], None]) -> object:
         begun.set()
         assert go_on.wait(WAIT_S)
-        return flush(generation)
+        return flush(generation, on_progress)
 
     with monkeypatch.context() as patch:
         patch.setattr(storage, "flush", held)
