@@ -221,10 +221,7 @@ def _ack(connection: Connection, body: CommandAck) -> None:
         msg = "this broker has no transactions: acknowledge without one"
         raise NotAllowedError(msg)
     consumer = _consumer(connection, body.consumer_id)
-    acked = [
-        Acked(Position(each.ledgerId, each.entryId), each.ack_set, each.batch_size)
-        for each in body.message_id
-    ]
+    acked = [Acked(_position(each), each.ack_set, each.batch_size) for each in body.message_id]
     if body.ack_type == CommandAck.Individual:
         consumer.subscription.ack(consumer, acked)
     elif len(acked) == 1:
@@ -239,7 +236,7 @@ def redeliver(connection: Connection, command: BaseCommand, _: memoryview) -> No
     body = command.redeliverUnacknowledgedMessages
     consumer = connection.consumers.get(body.consumer_id)
     if consumer is not None:
-        positions = [Position(each.ledgerId, each.entryId) for each in body.message_ids] or None
+        positions = [_position(each) for each in body.message_ids] or None
         epoch = body.consumer_epoch if body.HasField("consumer_epoch") else None
         consumer.subscription.redeliver(consumer, positions, epoch)
 
@@ -380,7 +377,10 @@ def _succeed(connection: Connection, request_id: int) -> None:
 
 
 def _position(message_id: MessageIdData) -> Position:
-    """A position as clients send it: signed numbers, of which −1 is the beginning and the largest the end."""
+    """A position as clients send it: signed numbers, of which −1 is the beginning and the largest the end.
+
+    Entry −1 of a ledger also stands for what is before its entry 0, where a client acknowledges the messages before those of a batch.
+    """
     return Position(
         *(each - _UINT64 if each > _INT64_MAX else each for each in (message_id.ledgerId, message_id.entryId))
     )

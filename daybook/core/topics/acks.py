@@ -227,12 +227,18 @@ class AckState:
         return False
 
     def ack_through(self, position: Position, words: Sequence[int] = (), batch_size: int = 0) -> None:
-        """Acknowledge everything up to `position`; with `words`, of its last entry only the messages whose bits are not set."""
+        """Acknowledge everything up to `position`; with `words`, of its last entry only the messages whose bits are not set.
+
+        A position that the topic never had acknowledges nothing (rule 40). Entry −1 is what is before entry 0.
+        """
+        exists = self._extent.contains(position)
+        if not exists and self._never_was(position):
+            return
         if words:
-            self.ack_through(self._extent.before(position))
+            self.ack_through(min(position.before, self._extent.before(position)))
             self.ack_batch(position, words, batch_size)
             return
-        if not self._extent.contains(position):  # a reader of what is compacted may be before all that exists
+        if not exists:  # a reader of what is compacted may be before all that exists
             position = min(position, self._extent.before(position))
         if position <= self.mark_delete:
             return
@@ -393,6 +399,11 @@ class AckState:
             self.properties,
             self._unknown_fields,
         )
+
+    def _never_was(self, position: Position) -> bool:
+        """Whether a position that does not exist never did. What is before all that exists may have been trimmed; nobody knows that."""
+        is_before_a_ledger = self._extent.contains(position.behind)
+        return position.entry_id < -1 or (position >= self._extent.first and not is_before_a_ledger)
 
     def _is_open(self, position: Position) -> bool:
         """Whether the entry exists and is not acknowledged as a whole."""

@@ -39,6 +39,7 @@ by_test = partial(mutant, not_simulated="no subscription of the simulator has mo
 SURVIVES = "tests/unit/core/topics/test_cursor_survives.py"
 RACE = "tests/unit/core/topics/test_cursors_race.py"
 HOLES = f"{SURVIVES}::test_rule_40_of_10001_holes_all_but_the_last_survive_a_restart_with_a_warning"
+NEVER_WAS = "tests/unit/core/topics/test_acks.py::test_rule_40_a_position_that_the_topic_never_had_acknowledges_nothing"
 TRIMMED = f"{SURVIVES}::test_rule_40_what_is_acknowledged_and_not_persisted_is_not_trimmed"
 DRAWN = f"{RACE}::test_rule_40_whatever_fails_what_is_persisted_is_found_and_nothing_else_is_passed"
 
@@ -48,6 +49,13 @@ DRAWN = f"{RACE}::test_rule_40_whatever_fails_what_is_persisted_is_found_and_not
 def holes_are_dropped(record: Any, self: Any, ranges_max: int, **named: Any) -> Any:
     """A cursor's record has the mark-delete position alone."""
     return replace(record(self, ranges_max, **named), ranges=(), batches=())
+
+
+@mutant(40, NEVER_WAS, not_simulated="no client of the simulator names an entry that the topic never had")
+@instead_of(acks.AckState, "_never_was")
+def whatever_a_client_names_is_acknowledged_up_to(_self: Any, _position: Any) -> bool:
+    """A cumulative acknowledgement of an entry that the topic never had acknowledges all that is before it."""
+    return False
 
 
 @by_test(40, HOLES)

@@ -152,6 +152,19 @@ async def test_acknowledgements_are_answered_where_the_client_asks_for_that(clie
 
 
 @spoken
+async def test_a_cumulative_acknowledgement_of_what_is_before_entry_0_leaves_the_ledger(
+    client: Speaker,
+) -> None:
+    await client.subscribe()
+    await client.publish(3, batch=10)
+    client.flow(100)
+    ledger_id = (await client.messages(3))[0].message_id.ledgerId
+    await client.ack(MessageIdData(ledgerId=ledger_id, entryId=2**64 - 1), cumulative=True)
+    client.redeliver(MessageIdData(ledgerId=ledger_id, entryId=2**64 - 1))
+    assert await client.received(3) == [0, 1, 2]
+
+
+@spoken
 async def test_acknowledgements_that_cannot_be_are_refused(client: Speaker) -> None:
     await client.subscribe(kind=CommandSubscribe.Shared)
     await client.publish(1)

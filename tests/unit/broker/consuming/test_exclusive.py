@@ -55,6 +55,20 @@ def test_a_cumulative_acknowledgement_covers_what_is_before_it(client: pulsar.Cl
     consumer.close()
 
 
+@pytest.mark.parametrize("kind", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover])
+def test_a_cumulative_acknowledgement_within_the_first_batch_of_a_ledger_leaves_all_of_it(
+    client: pulsar.Client, kind: pulsar.ConsumerType
+) -> None:
+    topic = new_topic()
+    consumer = client.subscribe(topic, "s", consumer_type=kind)
+    publish(client, topic, range(30), batch=10)
+    consumer.acknowledge_cumulative(receive(consumer, 30)[4])
+    consumer.close()
+    consumer = client.subscribe(topic, "s", consumer_type=kind)
+    assert numbers(receive(consumer, 30)) == list(range(30))
+    consumer.close()
+
+
 def test_a_second_consumer_is_refused_until_the_first_one_leaves(client: pulsar.Client) -> None:
     topic = new_topic()
     first = client.subscribe(topic, "s")

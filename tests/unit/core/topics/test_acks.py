@@ -40,6 +40,11 @@ class Model:
             self.left[position] -= set(range(BATCH)) if messages is None else messages
         return had and not self.left[position]
 
+    def has_had(self, position: Position) -> bool:
+        """Whether there is such an entry, or there may have been one, or it is what is before an entry 0."""
+        is_known = position in self.entries or position.behind in self.entries
+        return is_known or position < min(self.entries, default=NO_POSITION)
+
     def ack_through(self, position: Position) -> None:
         for each in self.entries:
             if each <= position:
@@ -114,11 +119,13 @@ def take(acks: AckState, model: Model, step: Any) -> None:
             assert acks.ack_batch(position, word(left), BATCH) is model.ack(position, acked)
         case ("through", position):
             acks.ack_through(position)
-            model.ack_through(position)
+            if model.has_had(position):
+                model.ack_through(position)
         case ("through", position, acked):
             acks.ack_through(position, word(set(range(BATCH)) - acked), BATCH)
-            model.ack_through(Position(position.ledger_id, position.entry_id - 1))
-            model.ack(position, acked)
+            if model.has_had(position):
+                model.ack_through(position.before)
+                model.ack(position, acked)
         case ("absent", first, end):
             acks.ack_absent(first, end)
             for each in model.entries:
@@ -176,15 +183,25 @@ def test_a_cumulative_acknowledgement_passes_the_ranges_of_several_ledgers() -> 
     assert acks.range_count == 1
 
 
-def test_what_comes_later_is_not_acknowledged() -> None:
-    extent = extent_of((1, 2))
+@pytest.mark.parametrize("words", [(), (1,)])
+def test_rule_40_a_position_that_the_topic_never_had_acknowledges_nothing(words: tuple[int, ...]) -> None:
+    extent = extent_of((1, 2), (4, 100))
     acks = AckState(extent)
-    acks.ack_through(Position(9, 9))
-    assert acks.mark_delete == Position(1, 1)
-    extent.update(open_list((1, 2), open_id=9))
+    for position in ((1, 2), (4, 100), (4, 2**64 - 1), (4, -2), (0, -2), (3, 0), (9, -1), (9, 9)):
+        acks.ack_through(Position(*position), words, 2)
+        assert acks.mark_delete == NO_POSITION, position
+    extent.update(open_list((1, 2), (4, 100), open_id=9))
+    acks.ack_through(Position(9, 0), words, 2)
     extent.confirm(Position(9, 0))
-    assert acks.next_unacked(NO_POSITION) == Position(9, 0)
-    assert acks.unacked_entries() == 1
+    assert acks.unacked_entries() == 103
+
+
+def test_a_cumulative_acknowledgement_of_what_is_before_entry_0_passes_the_ledgers_before() -> None:
+    acks = AckState(extent_of((1, 2), (4, 100)))
+    acks.ack_through(Position(1, -1))
+    assert acks.unacked_entries() == 102
+    acks.ack_through(Position(4, -1))
+    assert (acks.mark_delete, acks.unacked_entries()) == (Position(1, 1), 100)
 
 
 def test_a_record_of_a_topic_that_lost_its_end_skips_nothing_that_comes_later() -> None:

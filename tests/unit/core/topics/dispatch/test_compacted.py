@@ -120,6 +120,17 @@ def test_a_cumulative_acknowledgement_passes_early_entries_in_part_or_all_of_the
     assert reader.acks.ack(own(6)), "what is acknowledged is not early"
 
 
+def test_a_cumulative_acknowledgement_within_an_early_batch_passes_nothing_behind_it() -> None:
+    reader = Reader()
+    reader.grant(100)
+    early = [Position(3, 1), Position(3, 4)]
+    reader.answer(*((each, 2) for each in early), (own(2), 1), through=own(5))
+    reader.step(AckedThrough(1, Acked(early[0], (0b10,), 2)))
+    assert reader.acks.mark_delete == early[0].before
+    reader.step(AckedThrough(1, Acked(early[1], (0b10,), 2)))
+    assert reader.acks.mark_delete == early[1].before
+
+
 def test_what_is_deferred_is_bounded_and_a_seek_forgets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acks, "RANGES_MAX", 1)
     reader = Reader()
