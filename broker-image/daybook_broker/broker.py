@@ -38,7 +38,7 @@ from daybook_broker.settings import BrokerSettings
 from daybook_broker.topics.ledger_reads import LedgerReads
 from daybook_broker.topics.offloaded_files import OffloadedFiles
 from daybook_broker.topics.peer import BrokerUrls
-from daybook_broker.topics.registry import TopicRegistry, Unloaded
+from daybook_broker.topics.registry import TopicRegistry, Unload
 from daybook_broker.topics.services import TopicServices
 from daybook_broker.topics.tail_cache import TailCache
 from daybook_broker.topics.topic_lists import TopicLists
@@ -114,7 +114,7 @@ class Broker:
         self.service_url = self.tls_url = self.admin_url = self.admin_tls_url = ""
         self._ownership: Ownership | None = None
         self._listeners: list[Listener] = []
-        self._leaving: dict[Bundle, Unloaded] = {}
+        self._leaving: dict[Bundle, Unload] = {}
         self._boot_id = uuid.uuid4().hex
         self._producer_numbers = count()
         self._ticking: asyncio.Task[None] | None = None
@@ -298,7 +298,8 @@ class Broker:
 
     async def leaving(self, bundle: Bundle) -> None:
         """The bundle is to be handed over: finish what is under way."""
-        self._leaving[bundle] = await self.registry.unload(self._in(bundle))
+        unload = self._leaving[bundle] = self.registry.unload(self._in(bundle))
+        await unload.finished()
         self.metrics.bundle_moves.labels("unloaded").inc()
 
     def lost(self, bundle: Bundle, to: BrokerInfo | None) -> None:
@@ -306,9 +307,9 @@ class Broker:
         log.info("a bundle was given up", bundle=str(bundle), to=None if to is None else to.broker)
         self.metrics.bundle_moves.labels("lost").inc()
         urls = None if to is None else BrokerUrls(to.urls.plain, to.urls.tls)
-        unloaded = self._leaving.pop(bundle, None)
-        if unloaded is not None:
-            unloaded.announce(urls)
+        unload = self._leaving.pop(bundle, None)
+        if unload is not None:
+            unload.announce(urls)
         self.registry.lose(self._in(bundle), urls)
 
     def _measure(self) -> Mapping[Bundle, BundleLoad]:

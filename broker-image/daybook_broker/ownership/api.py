@@ -65,8 +65,8 @@ class OwnershipOptions:
     """How long a lookup is held; clients give up after 30 s."""
     recheck_s: float = 0.25
     """The pause before a broker that did not answer is asked again, while lookups are held."""
-    leave_s: float = 10.0
-    """How long the topics of a bundle may take to finish before it is handed over anyway."""
+    leave_s: float = 15.0
+    """How long the topics of a bundle may take to finish before it is handed over anyway: more than each of them may (UNLOAD_S)."""
     report_s: float = 5.0
     """The pause between reports of the load."""
     shed_s: float = 60.0

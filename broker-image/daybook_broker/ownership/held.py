@@ -120,7 +120,9 @@ class HeldBundles:
         return await asyncio.shield(task)
 
     async def _leave(self, bundle: Bundle, to: BrokerInfo | None) -> bool:
-        lease = self._leases[bundle]
+        lease = self._leases.get(bundle)
+        if lease is None:
+            return False
         try:
             async with asyncio.timeout(self._leave_s):
                 await self._events.leaving(bundle)

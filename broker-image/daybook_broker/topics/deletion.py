@@ -26,8 +26,9 @@ async def delete_topic(
 ) -> None:
     """Delete a topic that this broker owns. Raises NoSuchTopicError, NotOwnerError, NotReadyError, MetadataUnavailableError."""
     await registry.load(name, create=False)
-    unloaded = await registry.unload([name])
+    unload = registry.unload([name])
     try:
+        await unload.finished()
         found = await topics.read(name, sync=True)
         if found.value.state is ListState.OPEN:
             msg = f"topic {name} could not be closed, so its last ledger is not known: try again"
@@ -43,7 +44,7 @@ async def delete_topic(
         log.info("topic deleted", topic=str(name), ledgers=len(ledgers))
         await _delete_ledgers(ledgers, client)
     finally:
-        unloaded.announce(None)
+        unload.announce(None)
 
 
 async def _delete_ledgers(ledgers: Iterable[LedgerId], client: Client) -> None:

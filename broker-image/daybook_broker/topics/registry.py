@@ -29,18 +29,24 @@ UNLOAD_S: Final = 10.0
 """An unload that takes longer becomes a stop: the next owner recovers what is open."""
 
 
-class Unloaded:
-    """Topics that were given up. Their clients wait, and requests for them are held, until `announce` says who serves them now."""
+class Unload:
+    """Topics that are given up. Their clients wait, and requests for them are held, until `announce` says who serves them now."""
 
-    def __init__(self, topics: Collection[Topic], announced: asyncio.Event) -> None:
-        self.topics = topics
-        self._announced = announced
+    def __init__(self) -> None:
+        self.topics: dict[Topic, asyncio.Task[None]] = {}
+        """Each with the task that unloads it."""
+        self.urls: BrokerUrls | None = None
+        self.announced = asyncio.Event()
+
+    async def finished(self) -> None:
+        """Wait until all topics are unloaded, or are to be recovered by their next owner."""
+        if self.topics:
+            await asyncio.wait(self.topics.values())
 
     def announce(self, urls: BrokerUrls | None) -> None:
-        """Send the clients to the broker at `urls`, or let them look the topics up again."""
-        for topic in self.topics:
-            topic.announce(urls)
-        self._announced.set()
+        """Send the clients to the broker at `urls`, or let them look the topics up again. What has not finished is stopped before."""
+        self.urls = urls
+        self.announced.set()
 
 
 class TopicRegistry:
@@ -182,19 +188,17 @@ class TopicRegistry:
 
     # Giving up
 
-    async def unload(self, names: Collection[TopicName]) -> Unloaded:
-        """Give topics up in order: answer what was sent, close what is open. Call `announce` of the result in any case."""
-        announced = asyncio.Event()
-        topics = [topic for name in names if (topic := self.get(name)) is not None]
+    def unload(self, names: Collection[TopicName]) -> Unload:
+        """Begin to give topics up in order: answer what was sent, close what is open. Call `announce` of the result in any case."""
+        unload = Unload()
         for name in names:
             if (opening := self._opening.get(name)) is not None:
                 self._tasks.begin(opening.stop(_lost(name)))
-        unloads = [self._unload(topic) for topic in topics]
-        for topic in topics:
-            topic.is_closing = True
-            self._ending[topic.name] = self._tasks.begin(self._until_announced(topic, announced))
-        await asyncio.gather(*unloads)
-        return Unloaded(topics, announced)
+            if (topic := self.get(name)) is not None:
+                topic.is_closing = True
+                unload.topics[topic] = self._tasks.begin(self._unload(topic))
+                self._ending[name] = self._tasks.begin(self._until_announced(topic, unload))
+        return unload
 
     async def _unload(self, topic: Topic) -> None:
         began_s = monotonic_s()
@@ -209,11 +213,19 @@ class TopicRegistry:
         finally:
             self.services.metrics.unload_seconds.observe(monotonic_s() - began_s)
 
-    async def _until_announced(self, topic: Topic, announced: asyncio.Event) -> None:
+    async def _until_announced(self, topic: Topic, unload: Unload) -> None:
+        """Keep the topic until somebody else may serve it. If it is not unloaded by then, or not in order, it is stopped."""
         try:
-            await announced.wait()
+            await unload.announced.wait()
+            unloading = unload.topics[topic]
+            if not unloading.done():
+                unloading.cancel()
+                await asyncio.wait([unloading])
+            if unloading.cancelled() or unloading.exception() is not None:
+                await topic.stop(_lost(topic.name))
         finally:
             self._forget(topic)
+            topic.announce(unload.urls)
 
     def lose(self, names: Collection[TopicName], urls: BrokerUrls | None) -> None:
         """Somebody else may own these topics from now on: end them at once, and send their clients to `urls` if that is known."""
@@ -249,9 +261,10 @@ class TopicRegistry:
         """Stop everything at once."""
         for task in self._loading.values():
             task.cancel()
+        topics = list(self._topics.values())
         await self._tasks.stop()
         await asyncio.gather(*self._loading.values(), return_exceptions=True)
-        for topic in list(self._topics.values()):
+        for topic in dict.fromkeys([*topics, *self._topics.values()]):
             await topic.stop(_lost(topic.name))
         self._topics.clear()
 

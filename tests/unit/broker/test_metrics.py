@@ -55,7 +55,9 @@ async def test_a_scrape_shows_what_clients_do(cluster: LocalCluster) -> None:
         assert (await client.produce("no/name", producer_id=2)).type == BaseCommand.ERROR
         schema = CommandGetSchema(topic=topic, request_id=2)
         await client.ask(BaseCommand(type=BaseCommand.GET_SCHEMA, getSchema=schema))
-        (await broker.registry.unload([TopicName.parse(topic)])).announce(None)
+        unload = broker.registry.unload([TopicName.parse(topic)])
+        await unload.finished()
+        unload.announce(None)
         found = scraped(broker.metrics)
     counted = ("commands_total", "refusals_total", "paused_reads_total", "receipts_total", "entries_in_total")
     assert [found[name] for name in counted] == [5, 1, 1, 1, 1]

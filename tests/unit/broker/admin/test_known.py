@@ -192,11 +192,12 @@ async def test_a_topic_that_is_being_taken_over_or_given_up_is_reported_as_that(
             assert (topic.topic, topic.serving, topic.phase) == (str(name), Serving.TAKING_OVER, "READING")
         held.set()
         await loading
-        unloaded = await broker.registry.unload([name])
+        unload = broker.registry.unload([name])
+        await unload.finished()
         (topic,) = (await page_of(admin, path)).topics
         assert topic.serving is Serving.UNLOADING
         assert topic.error is not None
-        unloaded.announce(None)
+        unload.announce(None)
 
 
 def test_an_answer_that_is_none_is_an_error_that_says_where() -> None:

@@ -97,7 +97,9 @@ def drop_own_ledgers(served: ServedBroker, topic: str) -> None:
 
     async def work() -> None:
         registry = served.broker.registry
-        (await registry.unload([name])).announce(None)
+        unload = registry.unload([name])
+        await unload.finished()
+        unload.announce(None)
         found = await registry.load(name, create=False)
         await found.trim_planned(
             [

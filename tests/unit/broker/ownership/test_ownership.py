@@ -139,6 +139,18 @@ async def test_topics_that_do_not_finish_in_time_are_handed_over_all_the_same() 
         assert not owner.ownership.owns(ORDERS)
 
 
+async def test_a_bundle_that_is_lost_before_it_begins_to_leave_is_not_owned() -> None:
+    _, opener = memory_opener()
+    async with cluster(opener, 1) as brokers:
+        owner = await brokers.find()
+        held = owner.ownership._held
+        leaving = asyncio.create_task(held.leave(BUNDLE, None))
+        await asyncio.sleep(0)
+        held.lose_all()
+        assert await leaving is False
+        assert owner.news == [("gained", BUNDLE, ""), ("lost", BUNDLE, "")]
+
+
 async def test_a_broker_that_stops_hands_all_over(opener: Opener) -> None:
     async with cluster(opener, 2) as brokers:
         await asyncio.gather(*(brokers.find(name) for name in MANY))
