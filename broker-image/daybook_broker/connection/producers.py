@@ -136,8 +136,10 @@ def close_producer(connection: Connection, command: BaseCommand, _: memoryview) 
 async def _close(connection: Connection, command: CommandCloseProducer) -> None:
     producer = connection.producers.pop(command.producer_id, None)
     if producer is not None:
-        await producer.topic.publishing.answered()
-        producer.topic.remove_producer(producer)
+        try:
+            await producer.topic.publishing.answered()
+        finally:  # also if the connection is lost meanwhile, which does not know the producer any more
+            producer.topic.remove_producer(producer)
     success = CommandSuccess(request_id=command.request_id)
     connection.send_command(BaseCommand(type=BaseCommand.SUCCESS, success=success))
 

@@ -296,6 +296,25 @@ async def test_an_exclusive_producer_keeps_others_out_and_leaves_to_who_waits(br
         assert (await second.receive()).type == BaseCommand.SEND_RECEIPT
 
 
+async def test_a_connection_that_is_lost_while_a_producer_is_closed_takes_the_producer_along(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic()
+    async with frame_client(broker) as first, frame_client(broker) as second:
+        await first.produce(topic, producer_access_mode=ProducerAccessMode.Exclusive)
+        (served,) = broker.registry.served()
+        await second.produce(topic, producer_access_mode=ProducerAccessMode.WaitForExclusive)
+        monkeypatch.setattr(type(broker.ownership), "is_certain", property(lambda _: False))  # no receipts
+        first.publish(b"a", 0)
+        close = CommandCloseProducer(producer_id=1, request_id=5)
+        first.send(BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=close))
+        assert await is_served(first)
+        first.close()
+        assert (await second.receive()).producer_success.producer_ready
+        assert len(served.producers) == 1
+        monkeypatch.undo()
+
+
 async def test_a_fenced_producer_never_comes_back(broker: Broker) -> None:
     topic = new_topic()
     async with frame_client(broker) as first, frame_client(broker) as second:
