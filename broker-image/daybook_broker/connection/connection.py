@@ -343,7 +343,7 @@ class Connection(asyncio.BufferedProtocol):
         self.resume(_BUDGET)
 
     async def is_alive(self) -> bool:
-        """Whether the client answers a PING soon; one that does not is ended."""
+        """Whether the client answers a PING soon, or is not read from; one that does not answer is ended."""
         return not self.is_lost and await self.keep_alive.ask()
 
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from daybook_broker.broker import Broker
+from daybook_broker.connection import keep_alive
 
 from daybook.local.cluster import LocalCluster
 from daybook.wire.pulsar.entries import encode_entry
@@ -256,6 +257,28 @@ async def test_a_dead_client_is_ended_and_a_living_one_stays(cluster: LocalClust
         while not ending.done():
             assert await is_served(alive)
         await ending
+
+
+async def test_a_client_that_the_broker_does_not_read_from_keeps_its_place(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keep_alive, "ANSWER_S", 0.2)
+    topic, named = new_topic(), {"producer_name": "p", "user_provided_producer_name": True}
+    async with (
+        running_broker(cluster, connection_pending_bytes=2**20) as broker,
+        frame_client(broker) as first,
+        frame_client(broker) as second,
+    ):
+        await first.produce(topic, **named)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(broker.ownership), "is_certain", property(lambda _: False))  # no receipts
+            first.publish(bytes(2**20), 0)
+            async with asyncio.timeout(LIMIT_S):
+                while not any(each.is_paused for each in broker.connections):  # noqa: ASYNC110 - a pause has no event
+                    await asyncio.sleep(0)
+            assert (await second.produce(topic, **named)).error.error == ServerError.ProducerBusy
+        assert (await first.receive()).type == BaseCommand.SEND_RECEIPT
+        assert await is_served(first)
 
 
 async def test_a_client_that_takes_no_answer_is_ended_before_connect_too(cluster: LocalCluster) -> None:
