@@ -92,17 +92,19 @@ class Producers:
         self._waiting.clear()
 
     async def _replace(self, producer: Producer) -> None:
-        """Drop an earlier session of the same producer. Raises ProducerBusyError if another one has its name."""
-        other = self._by_name.get(producer.name) or self._waiting.get(producer.name)
-        if other is None:
-            return
-        is_successor = not producer.wish.is_name_given and producer.wish.epoch > other.wish.epoch
-        if not is_successor and await other.peer.is_alive() and not other.is_closed:
-            msg = f"topic {self._topic} has a producer {producer.name!r}, which is connected: choose another name, or close that one"
-            raise ProducerBusyError(msg)
-        if not other.is_closed:
-            other.close()
-        self.remove(other)
+        """Drop earlier sessions of the same producer. Raises ProducerBusyError if another one has its name.
+
+        While this asks whether the client of one is alive, another one may have come.
+        """
+        name = producer.name
+        while (other := self._by_name.get(name) or self._waiting.get(name)) is not None:
+            is_successor = not producer.wish.is_name_given and producer.wish.epoch > other.wish.epoch
+            if not is_successor and await other.peer.is_alive() and not other.is_closed:
+                msg = f"topic {self._topic} has a producer {name!r}, which is connected: choose another name, or close that one"
+                raise ProducerBusyError(msg)
+            if not other.is_closed:
+                other.close()
+            self.remove(other)
 
     def _check_epoch(self, producer: Producer) -> None:
         had = producer.wish.topic_epoch

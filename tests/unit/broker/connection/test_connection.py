@@ -19,6 +19,7 @@ from daybook.wire.pulsar.pulsar_pb2 import (
     CommandConnect,
     CommandGetOrCreateSchema,
     CommandPing,
+    CommandProducer,
     CommandSend,
     CommandSuccess,
     MessageMetadata,
@@ -279,6 +280,32 @@ async def test_a_client_that_the_broker_does_not_read_from_keeps_its_place(
             assert (await second.produce(topic, **named)).error.error == ServerError.ProducerBusy
         assert (await first.receive()).type == BaseCommand.SEND_RECEIPT
         assert await is_served(first)
+
+
+async def test_of_two_that_follow_a_dead_producer_under_its_name_one_is_admitted(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keep_alive, "ANSWER_S", 1.0)
+    wish = CommandProducer(
+        topic=new_topic(), producer_name="p", user_provided_producer_name=True, producer_id=1, request_id=1
+    )
+    command = BaseCommand(type=BaseCommand.PRODUCER, producer=wish)
+    answers: asyncio.Queue[BaseCommand] = asyncio.Queue()
+
+    async def speak(client: FrameClient) -> None:
+        client.send(command)
+        while True:
+            answers.put_nowait(await client.receive())
+
+    async with frame_client(broker) as dead, frame_client(broker) as one, frame_client(broker) as other:
+        assert (await dead.ask(command)).type == BaseCommand.PRODUCER_SUCCESS
+        dead.is_silent = True
+        speaking = [asyncio.create_task(speak(each)) for each in (one, other)]
+        first, second = await answers.get(), await answers.get()
+        assert first.type == BaseCommand.PRODUCER_SUCCESS
+        assert second.error.error == ServerError.ProducerBusy
+        for each in speaking:
+            each.cancel()
 
 
 async def test_a_client_that_takes_no_answer_is_ended_before_connect_too(cluster: LocalCluster) -> None:
