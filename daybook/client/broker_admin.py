@@ -5,10 +5,11 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urljoin
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from daybook.core.errors import DaybookError
 from daybook.core.topics.name import TopicName
@@ -20,16 +21,58 @@ MANAGER_HEADER: Final = "X-Daybook-Manager"
 """With the UID of the Topic resource that a request comes from."""
 TOKEN_HEADER: Final = "X-Daybook-Token"  # noqa: S105 - the name of a header
 """With a token alone, for clients behind a proxy that keeps `Authorization` for itself, as Kubernetes' API server does."""
+CHECK_FIRST: Final = "the request was sent and no answer came, so it may have been carried out: read `daybook topic stats` before you repeat it"
+_READING: Final = ("GET", "HEAD")
 _REDIRECTS: Final = (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT, HTTPStatus.FOUND)
 
 
 class AdminError(DaybookError):
-    """A broker refused a request, or none answers. `status` is HTTP's, 0 without an answer."""
+    """A broker refused a request, or none answers. `status` is HTTP's, 0 without an answer.
 
-    def __init__(self, message: str, status: int = 0) -> None:
+    `is_outcome_unknown`: a change was sent, and no answer came. Whoever repeats it must know that twice is as good as once.
+    """
+
+    def __init__(self, message: str, status: int = 0, *, is_outcome_unknown: bool = False) -> None:
         """See the class."""
         super().__init__(message)
         self.status = status
+        self.is_outcome_unknown = is_outcome_unknown
+
+
+class _NotConnectedError(OSError):
+    """No connection was made, so no request was sent."""
+
+
+class _Connection(HTTPConnection):
+    """Distinguishes errors before a request is sent from those after; the library raises the same for both."""
+
+    def connect(self) -> None:
+        try:
+            super().connect()
+        except (OSError, UnicodeError) as error:
+            raise _NotConnectedError(str(error)) from error
+
+
+class _TlsConnection(_Connection, HTTPSConnection):
+    """The same with TLS."""
+
+
+class _Http(HTTPHandler):
+    """Uses these connections."""
+
+    def http_open(self, req: Request) -> Any:
+        return self.do_open(_Connection, req)
+
+
+class _Https(HTTPSHandler):
+    """The same with TLS."""
+
+    def __init__(self, context: ssl.SSLContext | None) -> None:
+        super().__init__(context=context)
+        self._tls = context
+
+    def https_open(self, req: Request) -> Any:
+        return self.do_open(_TlsConnection, req, context=self._tls)
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -54,13 +97,16 @@ class BrokerAdmin(ABC):
         return self.ask_any(method, path, body)
 
     def ask_any(self, method: str, path: str, body: object = None) -> Any:
-        """The same of any path: the answer of the first broker that answers, or of the one that it redirects to. Raises AdminError."""
+        """The same of any path: the answer of the first broker that answers, or of the one that it redirects to. Raises AdminError.
+
+        A change that may have been carried out is not sent to another broker: messages would be skipped twice.
+        """
         failure = AdminError("no broker with an admin address is registered: start one, or check --cluster")
         for url in self.urls:
             try:
                 return self.ask_broker(method, url, path, body)
             except AdminError as error:
-                if error.status:
+                if error.status or error.is_outcome_unknown:
                     raise
                 failure = error
         raise failure
@@ -86,7 +132,7 @@ class Admin(BrokerAdmin):
             self._headers["Authorization"] = f"Bearer {token}"
         if manager_uid:
             self._headers[MANAGER_HEADER] = manager_uid
-        self._opener = build_opener(_NoRedirects, HTTPSHandler(context=tls))
+        self._opener = build_opener(_NoRedirects, _Http, _Https(tls))
 
     def ask_broker(self, method: str, url: str, path: str, body: object = None) -> Any:
         """The answer of the broker whose admin HTTP is at `url`. Raises AdminError."""
@@ -103,11 +149,18 @@ class Admin(BrokerAdmin):
                     if error.code not in _REDIRECTS:
                         raise AdminError(_reason(error), error.code) from error
                     url = urljoin(url, error.headers["Location"])
-            except (URLError, OSError, ValueError) as error:
-                msg = f"the broker's admin address {url} does not answer: {error}"
-                raise AdminError(msg) from error
+            except (URLError, OSError, ValueError, HTTPException) as error:
+                raise _unanswered(method, url, error) from error
         msg = f"{url} was redirected {REDIRECTS_MAX} times: the topic moves from broker to broker, try again"
         raise AdminError(msg)
+
+
+def _unanswered(method: str, url: str, error: Exception) -> AdminError:
+    """The error of a broker that did not answer, or with something else than JSON."""
+    msg = f"the broker's admin address {url} does not answer: {error}"
+    if method in _READING or (isinstance(error, URLError) and isinstance(error.reason, _NotConnectedError)):
+        return AdminError(msg)
+    return AdminError(f"{msg}; {CHECK_FIRST}", is_outcome_unknown=True)
 
 
 def _reason(error: HTTPError) -> str:

@@ -83,7 +83,7 @@ def test_a_payload_that_is_larger_than_it_says_is_not_unpacked_any_further() -> 
 
 @contextmanager
 def admin_server(answers: dict[str, tuple[int, dict[str, str], bytes]]) -> Iterator[tuple[str, list[str]]]:
-    """An admin HTTP with these answers by path; its address, and what was asked."""
+    """An admin HTTP with these answers by path; its address, and what was asked. With a status of 0 it takes a request and does not answer."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -91,6 +91,8 @@ def admin_server(answers: dict[str, tuple[int, dict[str, str], bytes]]) -> Itera
             length = int(self.headers.get("Content-Length", 0))
             asked.append(f"{self.command} {self.path} {self.rfile.read(length).decode()}".strip())
             status, headers, body = answers[self.path]
+            if not status:
+                return  # the connection ends without an answer
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
@@ -138,6 +140,23 @@ def test_a_broker_that_is_gone_is_passed_over() -> None:
         Admin(["http://127.0.0.1:1"]).ask("GET", TOPIC, "stats")
     with pytest.raises(AdminError, match="no broker with an admin address"):
         Admin([]).ask("GET", TOPIC, "stats")
+
+
+def test_a_change_whose_answer_was_lost_is_sent_to_no_other_broker() -> None:
+    rest = subscription_path("s", "skip/100")
+    path = f"/admin/v2/persistent/public/default/t/{rest}"
+    with (
+        admin_server({path: (0, {}, b"")}) as (silent, asked_silent),
+        admin_server({path: (200, {}, b"1")}) as (other, asked_other),
+    ):
+        with pytest.raises(
+            AdminError, match=r"may have been carried out: read `daybook topic stats`"
+        ) as raised:
+            Admin([silent, other]).ask("POST", TOPIC, rest)
+        assert (raised.value.status, raised.value.is_outcome_unknown) == (0, True)
+        assert (asked_silent, asked_other) == ([f"POST {path}"], [])
+        assert Admin(["http://127.0.0.1:1", other]).ask("POST", TOPIC, rest) == 1, "no connection, no request"
+        assert Admin([silent, other]).ask("GET", TOPIC, rest) == 1, "twice read is once read"
 
 
 def test_a_subscription_of_any_name_is_one_part_of_a_path() -> None:

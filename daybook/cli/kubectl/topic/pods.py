@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from daybook.cli.kubectl.api import Api, Object
 from daybook.cli.kubectl.world import COMPONENT, OURS, condition, is_ready, place
-from daybook.client.broker_admin import REDIRECTS_MAX, TOKEN_HEADER, AdminError, BrokerAdmin
+from daybook.client.broker_admin import CHECK_FIRST, REDIRECTS_MAX, TOKEN_HEADER, AdminError, BrokerAdmin
 
 BROKERS: Final = f"{OURS},{COMPONENT}=broker"
 ADMIN_PORT: Final = "admin"
@@ -21,6 +21,8 @@ ADMIN_PORT: Final = "admin"
 _ADMIN_PORT: Final = 8080
 _VERBS: Final = {"GET": "get", "PUT": "update", "POST": "create", "DELETE": "delete"}
 _STATUS: Final = "Status"
+_NOT_CONNECTED: Final = "dial "
+"""In what the API server says of a pod that it could not connect to."""
 
 
 def broker_pods(api: Api, namespace: str) -> list[Object]:
@@ -115,7 +117,10 @@ def _decoded(text: bytes) -> Any:
 
 
 def _refused(method: str, pod: Object, status: int, said: Mapping[str, Any], text: bytes) -> AdminError:
-    """Why there is no answer. What the API server says of a pod that it does not reach has status 0: another broker may answer."""
+    """Why there is no answer. What the API server says of a pod that it does not reach has status 0: another broker may answer.
+
+    Once it was connected to the pod, a change may have been carried out.
+    """
     namespace, name = place(pod)
     if said.get("kind") == _STATUS:
         message = said.get("message", "")
@@ -125,7 +130,10 @@ def _refused(method: str, pod: Object, status: int, said: Mapping[str, Any], tex
                 f"namespace {namespace}; the chart's role …-edit has it"
             )
             return AdminError(msg, status)
-        return AdminError(f"the API server does not reach pod {namespace}/{name}: {message}")
+        msg = f"the API server does not reach pod {namespace}/{name}: {message}"
+        if method == "GET" or status < HTTPStatus.INTERNAL_SERVER_ERROR or _NOT_CONNECTED in message:
+            return AdminError(msg)
+        return AdminError(f"{msg}; {CHECK_FIRST}", is_outcome_unknown=True)
     reason = str(said.get("reason") or text[:500].decode(errors="replace") or status)
     if status == HTTPStatus.UNAUTHORIZED:
         reason += "; give the file with the broker's token: --token-file FILE"

@@ -100,6 +100,23 @@ def test_a_pod_that_the_api_server_does_not_reach_is_passed_over() -> None:
         admin_of(server).ask_any("GET", "/x")
 
 
+def test_a_change_that_a_pod_may_have_carried_out_is_sent_to_no_other_pod() -> None:
+    server = ApiServer()
+    server.answers["broker-1 PUT /x"] = (204, None)
+    for status, why in ((503, "dial tcp 10.0.0.1:8080: connect: connection refused"), (404, "not found")):
+        server.answers["broker-0 PUT /x"] = (status, {"kind": "Status", "message": why})
+        assert admin_of(server).ask_any("PUT", "/x") is None
+    server.answers["broker-0 PUT /x"] = (
+        503,
+        {"kind": "Status", "message": "error trying to reach service: EOF"},
+    )
+    server.asked.clear()
+    with pytest.raises(AdminError, match=r"EOF; .* may have been carried out") as raised:
+        admin_of(server).ask_any("PUT", "/x")
+    assert (raised.value.status, raised.value.is_outcome_unknown) == (0, True)
+    assert server.asked == ["broker-0:8080 PUT /x"]
+
+
 def test_what_a_broker_says_is_the_reason_and_without_a_token_the_option_is_named() -> None:
     server = ApiServer()
     server.answers["broker-0 GET /x"] = (401, {"reason": "this broker asks who you are"})
