@@ -6,6 +6,7 @@ that was asked for is done.
 """
 
 import asyncio
+import math
 import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
@@ -41,7 +42,7 @@ from daybook.cli.output import err, out
 from daybook.client.placement_settings import placement_policy
 from daybook.core.errors import DaybookError, NoSuchLedgerError
 from daybook.core.ids import BookieId, LedgerId, check_ledger_id
-from daybook.metadata.tasks import RepairTasks
+from daybook.metadata.tasks import LostBookieDelayError, RepairTasks, check_lost_bookie_delay_s
 from daybook.runtime.settings import SettingsError, load_settings
 from daybook.runtime.signals import stop_on_signals
 
@@ -49,6 +50,15 @@ T = TypeVar("T")
 
 STOP_S = 5.0
 """How long a worker has to end after its copies are done or given up."""
+
+
+def _delay(delay_s: float | None) -> float | None:
+    """The delay of an option, if auditors can wait for it: NaN passes the library's `min`."""
+    try:
+        return None if delay_s is None else check_lost_bookie_delay_s(delay_s)
+    except LostBookieDelayError as error:
+        raise typer.BadParameter(str(error)) from error
+
 
 HealthAddress = Annotated[
     str | None, typer.Option("--health-address", help="host:port of grpc.health.v1; port 0 takes a free one")
@@ -59,7 +69,9 @@ MetricsAddress = Annotated[
 Delay = Annotated[
     float | None,
     typer.Option(
-        "--delay", min=0, help="seconds a bookie must be away to be lost; default: the cluster's setting"
+        "--delay",
+        callback=_delay,
+        help="seconds a bookie must be away to be lost; default: the cluster's setting",
     ),
 ]
 Grace = Annotated[
@@ -83,7 +95,8 @@ def audit(
         bool, typer.Option("--list", help="show the under-replicated ledgers that are marked")
     ] = False,
     set_delay: Annotated[
-        float | None, typer.Option(min=0, help="set the cluster's delay of lost bookies, in seconds")
+        float | None,
+        typer.Option(callback=_delay, help="set the cluster's delay of lost bookies, in seconds"),
     ] = None,
     repair: Annotated[
         Switch | None, typer.Option(help="switch repair on or off for the whole cluster")
@@ -209,6 +222,9 @@ def worker_name() -> str:
 
 def _settings(*, grace: float | None, **flags: str | None) -> AutoRecoverySettings:
     """Flags over environment over defaults."""
+    if grace is not None and not math.isfinite(grace):
+        msg = f"--grace {grace}: use a number of seconds"
+        raise typer.BadParameter(msg)
     grace_ms = None if grace is None else round(grace * 1000)
     try:
         return load_settings(AutoRecoverySettings, flags={"open_grace_ms": grace_ms, **flags})

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing, suppress
 from typing import Final
 
+from daybook.core.errors import DaybookError
 from daybook.core.ids import BookieId, LedgerId
 from daybook.core.repair.task import RepairTask
 from daybook.metadata.layout import Layout
@@ -22,9 +23,28 @@ from daybook.metadata.store.store import (
     Versioned,
 )
 from daybook.metadata.tree import list_directory, list_ids
+from daybook.runtime.logs import get_logger
+
+_LOG = get_logger(__name__)
 
 LOST_BOOKIE_DELAY_S: Final = 60.0
 """Where none was set: longer than a restart, so that a rolling one copies nothing (rule 33)."""
+LOST_BOOKIE_DELAY_MAX_S: Final = 30 * 86_400.0
+"""30 days, as in the BookiePool resource: what is away for longer does not come back."""
+
+
+class LostBookieDelayError(DaybookError):
+    """A delay after which no bookie can count as lost."""
+
+
+def check_lost_bookie_delay_s(delay_s: float) -> float:
+    """The same delay. Raises LostBookieDelayError unless it is from 0 to LOST_BOOKIE_DELAY_MAX_S."""
+    if 0 <= delay_s <= LOST_BOOKIE_DELAY_MAX_S:
+        return delay_s
+    msg = (
+        f"a bookie cannot count as lost after {delay_s} s: use 0 to {LOST_BOOKIE_DELAY_MAX_S:.0f} s (30 days)"
+    )
+    raise LostBookieDelayError(msg)
 
 
 class RepairTasks:
@@ -158,17 +178,27 @@ class RepairTasks:
             yield node is not None
 
     async def lost_bookie_delay_s(self) -> float:
-        """How long a bookie must be gone before it counts as lost (rule 33)."""
+        """How long a bookie must be gone before it counts as lost (rule 33).
+
+        What no auditor can wait for, such as infinity, which earlier releases stored, is replaced by the default: repair must not end for it.
+        """
         try:
-            return float((await self._store.get(self._layout.lost_bookie_delay)).value)
+            text = (await self._store.get(self._layout.lost_bookie_delay)).value
         except NoNodeError:
+            return LOST_BOOKIE_DELAY_S
+        try:
+            return check_lost_bookie_delay_s(float(text))
+        except (ValueError, LostBookieDelayError) as error:
+            _LOG.warning(
+                "the delay of lost bookies is not usable: set it again",
+                why=str(error),
+                used_s=LOST_BOOKIE_DELAY_S,
+            )
             return LOST_BOOKIE_DELAY_S
 
     async def set_lost_bookie_delay_s(self, delay_s: float) -> None:
-        """Change the delay for the whole cluster. Raises ValueError for less than 0."""
-        if not delay_s >= 0:
-            msg = f"a bookie cannot count as lost after {delay_s} s: use 0 or more"
-            raise ValueError(msg)
+        """Change the delay for the whole cluster. Raises LostBookieDelayError."""
+        check_lost_bookie_delay_s(delay_s)
         data = repr(float(delay_s)).encode()
         await _create_if_missing(self._store, self._layout.lost_bookie_delay, data)
         await self._store.put(self._layout.lost_bookie_delay, data, None)

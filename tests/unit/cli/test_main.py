@@ -84,3 +84,17 @@ def test_an_unknown_log_level_is_refused() -> None:
     told = run("--log-level", "LOUD", "ledger", "list")
     assert told.exit_code == 2
     assert "WARNING" in told.stderr
+
+
+@pytest.mark.parametrize("words", [("audit", "--set-delay"), ("audit", "--delay"), ("recover", "--delay")])
+@pytest.mark.parametrize("delay", ["inf", "nan", "-1", "2592001"])
+def test_a_delay_that_nobody_can_wait_for_is_refused(words: tuple[str, str], delay: str) -> None:
+    refused = run(*words, delay)
+    assert refused.exit_code == 2, "as with every wrong option"
+    assert "0 to 2592000 s (30 days)" in refused.stderr
+
+
+def test_a_grace_without_an_end_is_refused() -> None:
+    refused = run("recover", "1", "--grace", "inf", "--zookeeper", "127.0.0.1:1")
+    assert refused.exit_code == 2
+    assert "use a number of seconds" in refused.stderr

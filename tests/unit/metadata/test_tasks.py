@@ -8,7 +8,12 @@ from daybook.core.errors import MetadataError
 from daybook.core.repair.task import RepairTask
 from daybook.metadata.store.memory import Fault, FaultKind
 from daybook.metadata.store.store import Versioned
-from daybook.metadata.tasks import RepairTasks
+from daybook.metadata.tasks import (
+    LOST_BOOKIE_DELAY_MAX_S,
+    LOST_BOOKIE_DELAY_S,
+    LostBookieDelayError,
+    RepairTasks,
+)
 from daybook.runtime.clock import CHECK_INTERVAL_S, monotonic_s
 from tests.unit.metadata.harness import LAYOUT, Opener, following, formatted, memory_opener, soon, stores
 from tests.unit.runtime.suspension import Suspension
@@ -144,9 +149,21 @@ async def test_rule_33_repair_is_switched_off_and_on_for_all(opener: Opener) -> 
         await admin.set_lost_bookie_delay_s(90.5)
         await two.sync()
         assert await worker.lost_bookie_delay_s() == 90.5
-        for wrong in (-1.0, float("nan")):
-            with pytest.raises(ValueError, match="cannot count as lost"):
+        for wrong in (-1.0, float("nan"), float("inf"), LOST_BOOKIE_DELAY_MAX_S + 1):
+            with pytest.raises(
+                LostBookieDelayError, match=r"cannot count as lost after .*: use 0 to 2592000 s"
+            ):
                 await admin.set_lost_bookie_delay_s(wrong)
+        await admin.set_lost_bookie_delay_s(LOST_BOOKIE_DELAY_MAX_S)
+
+
+@pytest.mark.parametrize("stored", [b"inf", b"nan", b"-1.0", b"1e300", b"soon", b"\xff"])
+async def test_a_stored_delay_that_nobody_can_wait_for_is_the_default(stored: bytes) -> None:
+    _, opener = memory_opener()
+    async with stores(opener, 1) as (store,):
+        layout = await formatted(store)
+        await store.create(layout.lost_bookie_delay, stored, parents=True)
+        assert await RepairTasks(store, layout).lost_bookie_delay_s() == LOST_BOOKIE_DELAY_S
 
 
 async def test_a_task_whose_creation_lost_its_reply_is_marked_once() -> None:
