@@ -134,10 +134,10 @@ class Consumer:
         command.ack.ack_type = CommandAck.Individual
         for position, parts in groupby(messages, key=lambda message: message.position):
             named = command.ack.message_id.add(ledgerId=position.ledger_id, entryId=position.entry_id)
-            of_entry = list(parts)
-            if len(of_entry) < of_entry[0].batch:
-                named.batch_size = of_entry[0].batch
-                named.ack_set.extend(_all_but([each.place for each in of_entry], named.batch_size))
+            places, batch = _places(parts)
+            if len(places) < batch:
+                named.batch_size = batch
+                named.ack_set.extend(_all_but(places, batch))
         try:
             await connection.request(command)
         except BrokerLostError:
@@ -240,6 +240,13 @@ def _decoded(metadata: MessageMetadata, entry: Entry) -> tuple[bytes, str]:
         return bytes(uncompressed(metadata, entry.payload)), ""
     except CodecMissingError:
         return bytes(entry.payload), CompressionType.Name(metadata.compression)
+
+
+def _places(of_entry: Iterable[Incoming]) -> tuple[list[int], int]:
+    """The places of an entry's messages, and the size of their batch; an entry that was not unpacked is one message, and whole."""
+    messages = list(of_entry)
+    places = [each.place for each in messages]
+    return places, 1 if min(places) < 0 else messages[0].batch
 
 
 def _all_but(indexes: Iterable[int], batch: int) -> list[int]:
