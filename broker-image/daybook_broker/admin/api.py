@@ -17,6 +17,7 @@ from daybook.core.topics.name import TopicName, check_entity
 from daybook.metadata.partitions import PartitionManager, partition
 from daybook.metadata.policies import PolicyManager
 from daybook.metadata.topics import TopicManager
+from daybook_broker.auth.http import identify
 from daybook_broker.broker import Broker
 from daybook_broker.errors import NotReadyError
 from daybook_broker.ownership.api import Elsewhere, Mine, NotReady
@@ -45,6 +46,16 @@ class Api:
         self.policies: Final = PolicyManager(
             broker.client.store, broker.client.layout, broker.settings.policy
         )
+
+    def role_of(self, request: web.Request) -> str:
+        """Who sends a request. Raises AuthenticationError."""
+        transport = request.transport
+        identity = identify(
+            self.broker.access,
+            request.headers,
+            lambda: None if transport is None else transport.get_extra_info("peercert"),
+        )
+        return identity.role
 
     async def own(self, request: web.Request, name: TopicName) -> None:
         """Return if this broker owns the topic. Raises a redirect to the broker that does, or NotReadyError."""

@@ -53,7 +53,7 @@ from daybook_broker.admin.api import (
     Route,
     scope_of,
 )
-from daybook_broker.auth.http import identify, operation_of
+from daybook_broker.auth.http import operation_of
 from daybook_broker.broker import Broker
 from daybook_broker.errors import (
     AlreadyRunningError,
@@ -152,17 +152,11 @@ class AdminServer:
 
     async def _admit(self, request: web.Request) -> None:
         """Return if whoever asks may do this. Raises AuthenticationError, AuthorizationError."""
-        access = self._broker.access
-        transport = request.transport
-        identity = identify(
-            access,
-            request.headers,
-            lambda: None if transport is None else transport.get_extra_info("peercert"),
-        )
+        role = self._api.role_of(request)
         resource = request.match_info.route.resource
         if resource is not None:  # nothing else is carried out
             operation = operation_of(request.method, resource.canonical)
-            await access.check(identity.role, operation, *scope_of(request))
+            await self._broker.access.check(role, operation, *scope_of(request))
 
     @web.middleware
     async def _guard(

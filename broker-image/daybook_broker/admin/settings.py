@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from aiohttp import web
 
-from daybook.core.topics.permissions import permissions_record
+from daybook.core.topics.permissions import Operation, permissions_record
 from daybook.core.topics.policy import UNLIMITED, BacklogAction, Policy, PolicyLayer, merged
 from daybook.metadata.store.store import Versioned
 from daybook_broker.admin.api import (
@@ -24,12 +24,16 @@ from daybook_broker.admin.api import (
     object_of,
     topic_of,
 )
+from daybook_broker.errors import AuthorizationError
 
 Read: TypeAlias = Callable[[Api, web.Request], Awaitable[Versioned[PolicyLayer]]]
 Write: TypeAlias = Callable[[Api, web.Request, Versioned[PolicyLayer], PolicyLayer], Awaitable[None]]
 
 _MINUTE_MS: Final = 60_000
 _MB: Final = 1024 * 1024
+_BY_SIZE: Final = "destination_storage"
+_BY_AGE: Final = "message_age"
+"""Pulsar's names of the quotas of a backlog."""
 
 
 # Where a policy is
@@ -108,14 +112,23 @@ def _quotas_of(layer: PolicyLayer) -> dict[str, Any]:
     action = (layer.backlog_action or Policy().backlog_action).value
     found: dict[str, Any] = {}
     if layer.backlog_bytes not in (None, UNLIMITED):
-        found["destination_storage"] = {
+        found[_BY_SIZE] = {
             "limit": layer.backlog_bytes,
             "limitSize": layer.backlog_bytes,
             "policy": action,
         }
     if layer.backlog_ms not in (None, UNLIMITED):
-        found["message_age"] = {"limitTime": _scaled(layer.backlog_ms, 1000), "policy": action}
+        found[_BY_AGE] = {"limitTime": _scaled(layer.backlog_ms, 1000), "policy": action}
     return found
+
+
+def _is_by_age(request: web.Request) -> bool:
+    """Whether a request concerns the quota by age; else that by size. Raises BadRequestError."""
+    kind = request.query.get("backlogQuotaType", _BY_SIZE)
+    if kind not in (_BY_SIZE, _BY_AGE):
+        msg = f"backlogQuotaType={kind[:50]!r}: use {_BY_SIZE} or {_BY_AGE}"
+        raise BadRequestError(msg)
+    return kind == _BY_AGE
 
 
 async def _with_quota(request: web.Request, layer: PolicyLayer) -> PolicyLayer:
@@ -125,10 +138,22 @@ async def _with_quota(request: web.Request, layer: PolicyLayer) -> PolicyLayer:
     except ValueError as error:
         msg = f"policy={str(record.get('policy'))[:50]!r}: use {' or '.join(each.value for each in BacklogAction)}"
         raise BadRequestError(msg) from error
-    if request.query.get("backlogQuotaType", "destination_storage") == "message_age":
+    if _is_by_age(request):
         return replace(layer, backlog_action=action, backlog_ms=_limit(record, "limitTime", 1000))
     size = _limit(record, "limitSize" if "limitSize" in record else "limit", 1)
     return replace(layer, backlog_action=action, backlog_bytes=size)
+
+
+def _without_quota(request: web.Request, layer: PolicyLayer) -> PolicyLayer:
+    """Without the quota that the request names. The action is that of both, so it stays while the other one has a limit."""
+    is_by_age = _is_by_age(request)
+    kept = layer.backlog_bytes if is_by_age else layer.backlog_ms
+    return replace(
+        layer,
+        backlog_bytes=kept if is_by_age else None,
+        backlog_ms=None if is_by_age else kept,
+        backlog_action=None if kept in (None, UNLIMITED) else layer.backlog_action,
+    )
 
 
 def _inactive_of(layer: PolicyLayer) -> dict[str, Any] | None:
@@ -192,10 +217,21 @@ async def _set(
     await write(api, request, current, await change(request, current.value))
 
 
-async def _unset(read: Read, write: Write, names: tuple[str, ...], api: Api, request: web.Request) -> None:
+async def _unset(
+    read: Read,
+    write: Write,
+    without: Callable[[web.Request, PolicyLayer], PolicyLayer],
+    api: Api,
+    request: web.Request,
+) -> None:
     current = await read(api, request)
+    await write(api, request, current, without(request, current.value))
+
+
+def _without(*names: str) -> Callable[[web.Request, PolicyLayer], PolicyLayer]:
+    """Unsets these values."""
     nothing: dict[str, Any] = dict.fromkeys(names)
-    await write(api, request, current, replace(current.value, **nothing))
+    return lambda _request, layer: replace(layer, **nothing)
 
 
 async def effective(api: Api, request: web.Request) -> dict[str, Any]:
@@ -214,10 +250,11 @@ def _whole(policy: Policy) -> dict[str, Any]:
 
 
 async def policies(api: Api, request: web.Request) -> dict[str, Any]:
-    """All policies of a namespace as Pulsar's tools show them."""
+    """All policies of a namespace as Pulsar's tools show them; its permissions only for those who may read `…/permissions`."""
     layer = (await _read_namespace(api, request)).value
+    shown = permissions_record(layer.permissions) if await _may_manage(api, request) else {}
     return {
-        "auth_policies": {"namespace_auth": permissions_record(layer.permissions)},
+        "auth_policies": {"namespace_auth": shown},
         "bundles": {"numBundles": 32},
         "retention_policies": _retention_of(layer),
         "message_ttl_in_seconds": _ttl_of(layer),
@@ -227,18 +264,20 @@ async def policies(api: Api, request: web.Request) -> dict[str, Any]:
     }
 
 
+async def _may_manage(api: Api, request: web.Request) -> bool:
+    try:
+        await api.broker.access.check(api.role_of(request), Operation.MANAGE, *namespace_of(request))
+    except AuthorizationError:
+        return False
+    return True
+
+
 _KINDS: Final = (
-    ("retention", "retention", _retention_of, _with_retention, ("retention_ms", "retention_bytes")),
-    ("messageTTL", "messageTTL", _ttl_of, _with_ttl, ("ttl_ms",)),
-    (
-        "backlogQuotaMap",
-        "backlogQuota",
-        _quotas_of,
-        _with_quota,
-        ("backlog_bytes", "backlog_ms", "backlog_action"),
-    ),
-    ("inactiveTopicPolicies", "inactiveTopicPolicies", _inactive_of, _with_inactive, ("inactive_ms",)),
-    ("policy", "policy", _record_of, _with_record, tuple(each.name for each in fields(Policy))),
+    ("retention", "retention", _retention_of, _with_retention, _without("retention_ms", "retention_bytes")),
+    ("messageTTL", "messageTTL", _ttl_of, _with_ttl, _without("ttl_ms")),
+    ("backlogQuotaMap", "backlogQuota", _quotas_of, _with_quota, _without_quota),
+    ("inactiveTopicPolicies", "inactiveTopicPolicies", _inactive_of, _with_inactive, _without("inactive_ms")),
+    ("policy", "policy", _record_of, _with_record, _without(*(each.name for each in fields(Policy)))),
 )
 """The path of GET, the one of POST and DELETE, and what they do."""
 
@@ -259,9 +298,9 @@ ROUTES: Final[tuple[Route, ...]] = (
         for _, changed, _, change, _ in _KINDS
     ),
     *(
-        ("DELETE", f"{path}/{changed}", partial(_unset, read, write, names))
+        ("DELETE", f"{path}/{changed}", partial(_unset, read, write, without))
         for path, read, write in _PLACES
-        for _, changed, _, _, names in _KINDS
+        for _, changed, _, _, without in _KINDS
     ),
     ("GET", f"{_PLACES[0][0]}", policies),
     ("GET", f"{_PLACES[0][0]}/policy/applied", effective_of_namespace),

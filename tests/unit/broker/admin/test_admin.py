@@ -83,6 +83,33 @@ async def test_what_is_set_for_a_namespace_holds_for_its_topics_until_they_set_t
         assert (await admin.get(namespace))["message_ttl_in_seconds"] == 60
 
 
+async def test_one_quota_is_unset_and_the_other_one_stays_with_its_action(cluster: LocalCluster) -> None:
+    tenant, name = new_namespace()
+    async with admins(cluster, 1) as (admin,):
+        namespace = f"{NAMESPACE}/{tenant}/{name}"
+        quota, quotas = f"{namespace}/backlogQuota", f"{namespace}/backlogQuotaMap"
+        await admin.do("PUT", namespace)
+        for unset, left in (
+            (
+                "message_age",
+                {"destination_storage": {"limit": 9, "limitSize": 9, "policy": "producer_exception"}},
+            ),
+            ("destination_storage", {"message_age": {"limitTime": 7, "policy": "producer_exception"}}),
+        ):
+            await admin.do("POST", quota, {"limitSize": 9, "policy": "producer_exception"})
+            await admin.do("POST", quota, {"limitTime": 7}, backlogQuotaType="message_age")
+            await admin.do("DELETE", quota, backlogQuotaType=unset)
+            assert await admin.get(quotas) == left
+        await admin.do("POST", quota, {"limitSize": 9})
+        await admin.do("DELETE", quota)
+        assert list(await admin.get(quotas)) == ["message_age"], "by size, if none is named, as with POST"
+        await admin.do("DELETE", quota, backlogQuotaType="message_age")
+        assert "backlogAction" not in await admin.get(f"{namespace}/policy")
+        for method in ("POST", "DELETE"):
+            status, reason = await admin.refused(method, f"{quota}?backlogQuotaType=age", {"limitTime": 7})
+            assert (status, "use destination_storage or message_age" in reason) == (400, True), reason
+
+
 async def test_durability_is_set_where_it_can_be_and_warns_where_it_is_weak(cluster: LocalCluster) -> None:
     tenant, name = new_namespace()
     async with admins(cluster, 1) as (admin,):

@@ -62,6 +62,13 @@ class _As:
                 assert (await answer.json())["reason"]
             return answer.status
 
+    async def read(self, path: str) -> Any:
+        """The answer of a GET that is to work."""
+        url = self._admin.broker.admin_url + path
+        async with self._admin._session.get(url, headers=self._headers) as answer:
+            assert answer.status == 200
+            return await answer.json()
+
 
 async def _with_token(broker: Broker, text: str | None, topic: str, limit_s: int = 10) -> str:
     """What comes of publishing and reading one message with a token: `ok`, or the client's error and where."""
@@ -143,6 +150,10 @@ async def test_the_admin_http_asks_who_it_is(cluster: LocalCluster, settings: di
             assert await app("GET", f"{namespace}/topics") == 200
             assert await app("GET", f"{namespace}/permissions") == 403
             assert await manager("GET", f"{namespace}/permissions") == 200
+            granted = {"app": ["produce"], "manager": ["admin"]}
+            for caller, shown in ((app, {}), (manager, granted), (root, granted)):
+                policies = await caller.read(namespace)
+                assert policies["auth_policies"] == {"namespace_auth": shown}, "as of …/permissions"
             assert await manager("POST", f"{namespace}/permissions/manager", ["produce"]) == 403
             assert await manager("POST", f"{namespace}/policy", {"ttlMs": 7}) == 403
             assert await manager("POST", f"{topic}/subscription/s/skip_all") == 403
