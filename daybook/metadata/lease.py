@@ -30,9 +30,10 @@ WITHDRAW_TIMEOUT_S: Final = 5.0
 class Lease:
     """An ephemeral node that this process created, with its session. Leaving `async with` releases it."""
 
-    def __init__(self, store: MetadataStore, path: str, session_id: int) -> None:
-        """Wrap the node at `path`, which the caller created within `session_id`."""
+    def __init__(self, store: MetadataStore, path: str, session_id: int, data: bytes) -> None:
+        """Wrap the node at `path` with `data`, which the caller created within `session_id`."""
         self.path = path
+        self._data = data
         self._store = store
         self._session_id = session_id
         self._ended = False
@@ -68,14 +69,16 @@ class Lease:
             watch.close()
 
     async def release(self, *, timeout_s: float | None = None) -> None:
-        """Delete the node if it is still this lease's own.
+        """Delete the node if it is still this lease's own; after a lost reply its token says so (rule 42).
 
         Raises MetadataUnavailableError if no answer comes: the node then stays until the session ends. A caller that
         would then wait for its own node passes `timeout_s=math.inf`.
         """
         self._ended = True
         with suppress(NoNodeError, SessionExpiredError):
-            await self._store.delete(self.path, session_id=self._session_id, timeout_s=timeout_s)
+            await self._store.delete(
+                self.path, data=self._data, session_id=self._session_id, timeout_s=timeout_s
+            )
 
     async def __aenter__(self) -> Self:
         """The lease."""
@@ -112,10 +115,11 @@ async def create_lease(
     A cancelled call must not leave a node that blocks every other process for the rest of the session: it waits a little
     longer for the answer, and deletes the node.
     """
+    data = lease_data(holder)
     creating = asyncio.ensure_future(
         store.create(
             path,
-            lease_data(holder),
+            data,
             ephemeral=True,
             sequence=sequence,
             parents=True,
@@ -124,11 +128,11 @@ async def create_lease(
         )
     )
     try:
-        return Lease(store, await asyncio.shield(creating), session_id)
+        return Lease(store, await asyncio.shield(creating), session_id, data)
     except asyncio.CancelledError:
         with suppress(TimeoutError, DaybookError):  # the node goes with the session then
             node = await asyncio.wait_for(creating, WITHDRAW_TIMEOUT_S)
-            await Lease(store, node, session_id).release()
+            await Lease(store, node, session_id, data).release()
         raise
 
 

@@ -104,9 +104,16 @@ class RepairTasks:
                 yield found
 
     async def done(self, ledger_id: LedgerId, version: int) -> bool:
-        """Delete the task if it is still at `version`; False if something was added meanwhile: examine the ledger again."""
+        """Delete the task if it is still at `version`; False if something was added meanwhile: examine the ledger again.
+
+        A task that was made after a lost reply is at version 0 again, and its data distinguishes it (rule 42).
+        """
+        path = self._layout.task(ledger_id)
         try:
-            await self._store.delete(self._layout.task(ledger_id), version)
+            node = await self._store.get(path)
+            if node.version != version:
+                return False
+            await self._store.delete(path, version, data=node.value)
         except BadVersionError:
             return False
         except NoNodeError:

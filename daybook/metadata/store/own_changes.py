@@ -45,6 +45,17 @@ class OwnChanges:
             return False
         return node.version == version + 1 and node.data == data
 
+    async def was_replaced(self, path: str, data: bytes) -> bool:
+        """Whether there is another node at `path` than the one with `data`, which a lost delete was sent for.
+
+        The sync comes first: a server that lags would show the old node, and the retry would delete its successor.
+        """
+        await self._transport.sync(path)
+        try:
+            return (await self._transport.get(path)).data != data
+        except NoNodeError:
+            return False
+
     async def was_applied(self, operations: Sequence[Operation]) -> bool:
         """Whether a lost attempt applied `operations`: judged by its creates, else by its puts, else by its deletes."""
         created = [operation for operation in operations if isinstance(operation, Create)]

@@ -163,12 +163,17 @@ class ResolvingStore(MetadataStore):
         path: str,
         version: int | None = None,
         *,
+        data: bytes | None = None,
         session_id: int | None = None,
         timeout_s: float | None = None,
     ) -> None:
         """See MetadataStore."""
 
         async def attempt(pinned: int | None, lost: bool) -> None:
+            if lost and data is not None and await self._own.was_replaced(path, data):
+                if version is not None:
+                    raise BadVersionError(path)
+                return
             try:
                 await self._transport.delete(path, version, pinned=pinned)
             except NoNodeError:

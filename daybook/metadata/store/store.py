@@ -229,12 +229,15 @@ class MetadataStore(ABC):
         path: str,
         version: int | None = None,
         *,
+        data: bytes | None = None,
         session_id: int | None = None,
         timeout_s: float | None = None,
     ) -> None:
         """Delete the node. Raises NoNodeError, BadVersionError, NotEmptyError.
 
-        After a lost reply a node that is gone counts as deleted by this call. With `session_id` the delete happens
+        After a lost reply a node that is gone counts as deleted by this call. `data` is what the caller knows that the node has:
+        after a lost reply a node with other data, which another client may have made since, stays, and counts as gone; with `version`
+        it is a BadVersionError, because the node may have been changed as well. With `session_id` the delete happens
         within that session or not at all (SessionExpiredError), so that an owner that lost its ephemeral node never
         deletes that of its successor.
         """

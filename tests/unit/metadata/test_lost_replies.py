@@ -7,7 +7,7 @@ import pytest
 
 from daybook.core.errors import MetadataUnavailableError
 from daybook.metadata.election import Election
-from daybook.metadata.lease import acquire
+from daybook.metadata.lease import acquire, lease_data
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store.memory import Fault, FaultKind, MemoryServer
 from daybook.metadata.store.store import (
@@ -133,6 +133,31 @@ async def test_rule_42_a_delete_whose_reply_was_lost_is_done() -> None:
         server.inject(lost_reply("delete"))
         await store.delete("/n", 0)
         assert await store.exists("/n") is None
+
+
+@pytest.mark.parametrize("same_session", [False, True])
+async def test_rule_42_a_release_whose_reply_was_lost_leaves_the_next_holders_lock(
+    same_session: bool,
+) -> None:
+    server, opener = memory_opener()
+    async with stores(opener, 2) as (one, two):
+        lease = await acquire(one, "/lock", "one")
+        assert lease is not None
+        other = one if same_session else two
+        theirs = Create("/lock", lease_data("one"), ephemeral=True)
+        server.inject(lost_reply("delete", then=lambda: server.apply([theirs], other.session.session_id)))
+        await lease.release()
+        assert await two.get("/lock") == Versioned(theirs.data, 0)
+
+
+async def test_rule_42_a_release_whose_request_was_lost_is_made_again() -> None:
+    server, opener = memory_opener()
+    async with stores(opener, 1) as (store,):
+        lease = await acquire(store, "/lock", "one")
+        assert lease is not None
+        server.inject(lost_request("delete"), lost_request("sync"))
+        await lease.release()
+        assert await store.exists("/lock") is None
 
 
 async def test_rule_42_an_owner_whose_session_ended_never_deletes_his_successors_node() -> None:

@@ -7,7 +7,7 @@ import pytest
 from daybook.core.errors import MetadataError
 from daybook.core.repair.task import RepairTask
 from daybook.metadata.store.memory import Fault, FaultKind
-from daybook.metadata.store.store import Versioned
+from daybook.metadata.store.store import Create, Versioned
 from daybook.metadata.tasks import (
     LOST_BOOKIE_DELAY_MAX_S,
     LOST_BOOKIE_DELAY_S,
@@ -164,6 +164,24 @@ async def test_a_stored_delay_that_nobody_can_wait_for_is_the_default(stored: by
         layout = await formatted(store)
         await store.create(layout.lost_bookie_delay, stored, parents=True)
         assert await RepairTasks(store, layout).lost_bookie_delay_s() == LOST_BOOKIE_DELAY_S
+
+
+async def test_rule_42_a_task_that_was_made_after_a_lost_reply_is_not_done() -> None:
+    server, opener = memory_opener()
+    async with stores(opener, 1) as (store,):
+        layout = await formatted(store)
+        tasks = RepairTasks(store, layout)
+        task = await tasks.mark(7, reasons=["gap"], bookies=["b1"], now_ms=1)
+        again = RepairTask(7, ("gap",), ("b1",), 2)
+        made = Create(layout.task(7), again.to_json())
+        server.inject(
+            Fault(FaultKind.DROP_REPLY, "delete", layout.tasks, then=lambda: server.apply([made], 0))
+        )
+        assert not await tasks.done(7, task.version), "examine the ledger again"
+        assert await tasks.read(7) == Versioned(again, 0)
+        server.inject(Fault(FaultKind.DROP_REPLY, "delete", layout.tasks))
+        assert await tasks.done(7, 0)
+        assert await tasks.read(7) is None
 
 
 async def test_a_task_whose_creation_lost_its_reply_is_marked_once() -> None:
