@@ -127,8 +127,20 @@ class Where:
         return await ZooKeeperStore.open(self.zookeeper, zookeeper_options())
 
 
+def _check_name(cluster: str) -> None:
+    from daybook.metadata.layout import Layout
+
+    try:
+        Layout(cluster)
+    except ValueError as error:
+        msg = f"--cluster: {error}"
+        raise ClusterError(msg) from error
+
+
 def find_cluster(directory: Path | None, zookeeper: str | None, cluster: str | None) -> Where:
-    """The cluster that the options name. Raises ClusterError when they name none."""
+    """The cluster that the options name. Raises ClusterError when they name none, or one that cannot be."""
+    if cluster:
+        _check_name(cluster)
     if zookeeper is not None:
         return Where(zookeeper, cluster or "daybook")
     if directory is None:

@@ -25,6 +25,7 @@ from daybook.cli.lines import batches_of_lines
 from daybook.cli.listing import print_json_array, print_tables
 from daybook.cli.output import err, out
 from daybook.cli.progress import progress
+from daybook.core.ids import check_ledger_id
 
 if TYPE_CHECKING:
     from daybook.client.verify import LedgerReport
@@ -32,7 +33,16 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Create, write, read and manage ledgers.")
 
-LedgerArgument = Annotated[int, typer.Argument(metavar="LEDGER", help="the ledger's id")]
+
+def _ledger_id(ledger_id: int | None) -> int | None:
+    """An argument, if a ledger can have that id."""
+    try:
+        return None if ledger_id is None else check_ledger_id(ledger_id)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+LedgerArgument = Annotated[int, typer.Argument(metavar="LEDGER", callback=_ledger_id, help="the ledger's id")]
 COPIES_WAIT_S: Final = 5.0
 EnsembleSize = Annotated[int, typer.Option(help="E: over how many bookies entries are spread")]
 WriteQuorum = Annotated[int, typer.Option(help="Qw: copies of each entry")]
@@ -90,7 +100,10 @@ def _key_value(item: str) -> tuple[str, bytes]:
 @explain_errors
 def write(
     ledger: Annotated[
-        int | None, typer.Argument(metavar="[LEDGER]", help="attach to this ledger; default: a new ledger")
+        int | None,
+        typer.Argument(
+            metavar="[LEDGER]", callback=_ledger_id, help="attach to this ledger; default: a new ledger"
+        ),
     ] = None,
     directory: Directory = None,
     zookeeper: ZooKeeper = None,

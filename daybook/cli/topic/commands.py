@@ -233,10 +233,10 @@ def seek(
 ) -> None:
     """Move a subscription: its consumers continue behind that position, and receive again what they had acknowledged."""
     name = TopicName.parse(topic)
-    is_position = ":" in to and to.replace(":", "", 1).isdecimal()
+    ledger_id, _, entry_id = to.partition(":")
+    is_position = ledger_id.isdecimal() and entry_id.isdecimal()
     action, body = "skip_all", None
     if is_position:
-        ledger_id, _, entry_id = to.partition(":")
         action, body = "resetcursor", {"ledgerId": int(ledger_id), "entryId": int(entry_id)}
     elif to != "latest":
         action = f"resetcursor/{_time_ms(to)}"

@@ -98,3 +98,28 @@ def test_a_grace_without_an_end_is_refused() -> None:
     refused = run("recover", "1", "--grace", "inf", "--zookeeper", "127.0.0.1:1")
     assert refused.exit_code == 2
     assert "use a number of seconds" in refused.stderr
+
+
+NOWHERE = ("--zookeeper", "127.0.0.1:1")
+
+
+@pytest.mark.parametrize("command", ["show", "read", "write", "delete", "recover", "verify"])
+def test_an_id_that_no_ledger_has_is_refused_with_the_range(command: str) -> None:
+    refused = run("ledger", command, 2**63, *NOWHERE, env={"COLUMNS": "200"})
+    assert refused.exit_code == 2, "as with every wrong argument"
+    assert "9223372036854775808 is no ledger id: ids go from 0 to 9223372036854775807" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("ledger", "list", *NOWHERE, "--cluster", "a/b"), "'a/b' is not a valid cluster name: use up to 63"),
+        (("topic", "seek", "t", "s", "5:", *NOWHERE), "'5:' is no position: use earliest, latest, a time"),
+        (("topic", "seek", "t", "s", ":5", *NOWHERE), "':5' is no position: use earliest, latest, a time"),
+    ],
+)
+def test_what_cannot_be_is_an_error_of_one_line(words: tuple[str, ...], expected: str) -> None:
+    refused = run(*words, env={"COLUMNS": "200"})
+    assert refused.exit_code == 1
+    (line,) = refused.stderr.splitlines()
+    assert expected in line
