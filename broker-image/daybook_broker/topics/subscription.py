@@ -138,7 +138,7 @@ class Subscription:
 
         The consumer of an exclusive subscription makes room if its client does not answer any more.
         """
-        self.check(wish)
+        self._check_fits(wish)
         if wish.kind is SubscriptionKind.EXCLUSIVE and self.consumers:
             (other,) = self.consumers.values()
             if await other.peer.is_alive():
@@ -147,6 +147,13 @@ class Subscription:
             other.detach()
 
     def check(self, wish: ConsumerWish) -> None:
+        """Raise unless `add` takes such a consumer now."""
+        self._check_fits(wish)
+        if wish.kind is SubscriptionKind.EXCLUSIVE and self.consumers:
+            msg = f"subscription {self.name} of {self.topic} is exclusive, and another consumer was faster: try again later"
+            raise ConsumerBusyError(msg)
+
+    def _check_fits(self, wish: ConsumerWish) -> None:
         """Raise unless such a consumer fits to the others."""
         if self._is_stopped:
             raise NotReadyError(f"subscription {self.name} of {self.topic} is being closed: look it up again")
@@ -167,9 +174,6 @@ class Subscription:
         """A consumer is there. Raises what `check` raises."""
         wish = consumer.wish
         self.check(wish)
-        if wish.kind is SubscriptionKind.EXCLUSIVE and self.consumers:
-            msg = f"subscription {self.name} of {self.topic} is exclusive, and another consumer was faster: try again later"
-            raise ConsumerBusyError(msg)
         is_other = wish.kind is not self.kind or wish.reads_compacted != (self._compacted is not None)
         if self._machine is None or is_other:
             self.kind = wish.kind

@@ -1,5 +1,6 @@
 """Consumers' commands frame by frame: answers, errors, and what a client library does not show."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -373,6 +374,36 @@ def test_a_consumer_whose_client_is_dead_makes_room_for_another(
             dead.is_silent = True
             assert (await Speaker(served.broker, alive, topic).subscribe()).type == BaseCommand.SUCCESS
             await dead.ended()
+
+    served.call(work())
+
+
+def test_of_two_consumers_that_follow_a_dead_one_the_second_is_refused_until_the_first_leaves(
+    served: ServedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keep_alive, "ANSWER_S", 1.0)
+    topic = new_topic()
+
+    async def work() -> None:
+        async with (
+            frame_client(served.broker) as dead,
+            frame_client(served.broker) as one,
+            frame_client(served.broker) as other,
+        ):
+            assert (await Speaker(served.broker, dead, topic).subscribe()).type == BaseCommand.SUCCESS
+            dead.is_silent = True
+            speakers = [Speaker(served.broker, each, topic) for each in (one, other)]
+            answers = await asyncio.gather(*(each.subscribe() for each in speakers))
+            assert {each.type for each in answers} == {BaseCommand.SUCCESS, BaseCommand.ERROR}
+            refused = answers[1].type == BaseCommand.ERROR
+            first, second = speakers if refused else speakers[::-1]
+            assert (await second.frames.receive()).type == BaseCommand.CLOSE_CONSUMER
+            close = CommandCloseConsumer(consumer_id=1, request_id=9)
+            await first.frames.ask(BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=close))
+            assert (await second.subscribe()).type == BaseCommand.SUCCESS
+            await first.publish(1)
+            second.flow(1)
+            assert await second.received(1) == [0]
 
     served.call(work())
 
