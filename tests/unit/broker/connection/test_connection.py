@@ -5,6 +5,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from daybook_broker.broker import Broker
@@ -264,7 +265,8 @@ async def test_a_client_that_the_broker_does_not_read_from_keeps_its_place(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keep_alive, "ANSWER_S", 0.2)
-    topic, named = new_topic(), {"producer_name": "p", "user_provided_producer_name": True}
+    topic = new_topic()
+    named: dict[str, Any] = {"producer_name": "p", "user_provided_producer_name": True}
     async with (
         running_broker(cluster, connection_pending_bytes=2**20) as broker,
         frame_client(broker) as first,
