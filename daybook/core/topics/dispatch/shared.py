@@ -230,6 +230,8 @@ class SharedDispatch:
             waiting = len(self._new.waiting) + len(self._again)
             share = max(1, min(waiting // len(ready), self._policy.turn_entries_max))
             for consumer in ready:
+                if not consumer.is_ready:
+                    continue  # a chunk that another one's turn came upon took its last permit
                 if not self._serve(consumer, share, out):
                     if not self._unacked.is_full and not self._is_held_up:
                         self._ask(sum(each.permits for each in ready), out)

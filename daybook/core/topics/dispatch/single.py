@@ -180,7 +180,7 @@ class SingleDispatch:
     def _deliver_again(self, event: RedeliveryRequested) -> None:
         consumer = self.consumers[event.key]
         consumer.asks_again(event.epoch)
-        if consumer is self.active:
+        if consumer is self._former:  # the active one, or the one that may become it again after the switch
             self._rewind()
 
     def _reset(self) -> None:

@@ -52,6 +52,18 @@ def test_a_backlog_of_chunks_is_divided_by_messages() -> None:
         assert any(message <= each for each in by_client), "whatever the permits are"
 
 
+def test_a_chunk_that_takes_the_last_permit_of_the_next_in_turn_holds_up_nothing() -> None:
+    world = shared(2, permits=0)
+    world.grant(1, 1)
+    publish_one_by_one(world, b"a")
+    world.publish_chunks(b"a.")
+    world.publish(1)
+    world.grant(2, 10)
+    world.grant(1, 1)
+    world.settle()
+    assert received(world) == [[0, 1], [2]]
+
+
 def test_what_is_held_up_by_a_connection_that_takes_nothing_waits_for_it() -> None:
     world = shared(2)
     publish_one_by_one(world, b"a")

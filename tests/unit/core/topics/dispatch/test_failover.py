@@ -113,6 +113,19 @@ def test_rule_64_when_the_next_one_leaves_during_the_switch_the_former_one_conti
     assert former.entry_ids == [0, 1, 2]
 
 
+def test_rule_65_the_former_one_that_asks_for_redelivery_during_the_switch_begins_again() -> None:
+    world = failover()
+    former = world.add(1, "b", permits=10)
+    world.publish(1, 1)
+    world.settle()
+    world.add(2, "a", permits=10)
+    world.redeliver(1)
+    world.remove(2)
+    world.publish(1)
+    world.settle()
+    assert former.entry_ids == [0, 1, 0, 1, 2]
+
+
 def test_the_switch_ends_with_whoever_is_the_best_then() -> None:
     world = failover()
     world.add(1, "c", permits=10)
