@@ -231,6 +231,7 @@ class Broker:
         """How many partitions a topic has, 0 for none. Raises NoSuchTopicError unless the topic may be created."""
         found = await self.partitions.read(name)
         if found is not None:
+            found.value.check_stays(name)
             return found.value.partitions
         settings = self.settings
         if create and settings.auto_create and not settings.auto_create_partitions:
@@ -248,13 +249,15 @@ class Broker:
         return await self.partitions_of(name, create=create)
 
     async def topics_of(self, tenant: str, namespace: str) -> list[TopicName]:
-        """The topics of a namespace, in order; a partitioned one with its partitions. Raises NoSuchTopicError."""
+        """The topics of a namespace, in order; a partitioned one with its partitions, or those left of it while it is deleted.
+
+        Raises NoSuchTopicError.
+        """
         found: set[TopicName] = set()
         for name in await self.partitions.topics(tenant, namespace):
             record = await self.partitions.read(name)
-            found.update(
-                partition(name, index) for index in range(0 if record is None else record.value.partitions)
-            )
+            if record is not None and record.value.deletion is None:
+                found.update(partition(name, index) for index in range(record.value.partitions))
         with suppress(NoSuchTopicError):
             found.update(await self.topics.topics(tenant, namespace))
         return sorted(found)
@@ -277,14 +280,11 @@ class Broker:
             msg = f"{name} is a partitioned topic: use its partitions, {partition(name, 0)} and so on"
             raise NotAllowedError(msg)
         found = partition_of(name)
-        if found is not None:
-            record = await self.partitions.read(found[0])
-            if record is None or found[1] >= record.value.partitions:
-                number = 0 if record is None else record.value.partitions
-                msg = f"{found[0]} has {number} partitions, and {name} is none of them: create more, or use another name"
-                raise NoSuchTopicError(msg)
         with suppress(TopicExistsError):
-            await self.topics.create(name)
+            if found is None:
+                await self.topics.create(name)
+            else:
+                await self.partitions.create_partition(*found)
 
     # What ownership reports
 

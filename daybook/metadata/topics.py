@@ -13,7 +13,7 @@ it still believes. The policy belongs to people: it is a node of its own, and th
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -55,14 +55,20 @@ class TopicManager:
 
     # The list
 
-    async def create(self, name: TopicName, policy: Mapping[str, Any] | None = None) -> Versioned[LedgerList]:
-        """Create a topic without ledgers, and its tenant and namespace where they are missing. Raises TopicExistsError."""
+    async def create(
+        self, name: TopicName, policy: Mapping[str, Any] | None = None, *, checks: Sequence[Check] = ()
+    ) -> Versioned[LedgerList]:
+        """Create a topic without ledgers, and its tenant and namespace where they are missing. Raises TopicExistsError.
+
+        `checks` hold at the instant of the creation. Raises BadVersionError or NoNodeError if one does not.
+        """
         with suppress(NodeExistsError):
             await self._store.create(self._layout.namespace(name.tenant, name.namespace), parents=True)
         first = LedgerList(unknown_fields={CREATION_TOKEN: uuid.uuid4().hex})
         try:
             await self._store.multi(
                 [
+                    *checks,
                     Create(self._layout.topic(name), first.to_json()),
                     Create(self._layout.topic_policy(name), _policy_json(policy or {})),
                     Create(self._layout.cursors(name)),

@@ -8,11 +8,10 @@ from aiohttp import web
 
 from daybook.core.errors import NoSuchTopicError, TopicExistsError
 from daybook.core.topics.name import TopicName
-from daybook.metadata.partitions import partition, partition_of
+from daybook.metadata.partitions import Deletion, partition, partition_of
 from daybook_broker.admin.api import Api, OwnedElsewhere, Route, flag, integer_of, namespace_of, topic_of
 from daybook_broker.errors import NotAllowedError
 from daybook_broker.topics.deletion import delete_topic
-from daybook_broker.topics.topic import Topic
 
 _NAMESPACE: Final = "/admin/v2/persistent/{tenant}/{namespace}"
 TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
@@ -37,10 +36,13 @@ async def create(api: Api, request: web.Request) -> None:
         msg = f"partitioned topic {name} exists already"
         raise TopicExistsError(msg)
     found = partition_of(name)
-    if found is not None and await api.partitions.read(found[0]) is None:
+    if found is None:
+        await api.topics.create(name)
+        return
+    if await api.partitions.read(found[0]) is None:
         msg = f"{name} would be a partition of {found[0]}, which has none: create {found[0]} with partitions, or choose another name"
         raise NotAllowedError(msg)
-    await api.topics.create(name)
+    await api.partitions.create_partition(*found)
 
 
 async def delete(api: Api, request: web.Request) -> None:
@@ -55,24 +57,29 @@ async def delete(api: Api, request: web.Request) -> None:
 
 
 async def _delete(api: Api, name: TopicName, *, force: bool) -> None:
-    topic = await api.broker.registry.load(name, create=False)
-    if not force and (used := await _uses(api, topic)):
-        msg = f"topic {name} has {used}: close them first, or delete it by force"
-        raise NotAllowedError(msg)
+    await api.broker.registry.load(name, create=False)
+    if not force:
+        await _check_unused(api, name)
     await delete_topic(name, api.broker.registry, api.broker.client, api.topics)
 
 
-async def _uses(api: Api, topic: Topic) -> str:
-    """Who would lose something, in words; empty: nobody."""
-    producers = len(topic.producers.all())
-    subscriptions = len(await api.topics.cursors(topic.name))
-    found = {"producers": producers, "subscriptions": subscriptions}
-    return " and ".join(f"{count} {what}" for what, count in found.items() if count)
+async def _check_unused(api: Api, name: TopicName) -> None:
+    """Raise NotAllowedError if somebody would lose something; of a topic that another broker serves the subscriptions alone are known."""
+    topic = api.broker.registry.get(name)
+    producers = 0 if topic is None else len(topic.producers.all())
+    found = {"producers": producers, "subscriptions": len(await api.topics.cursors(name))}
+    used = " and ".join(f"{count} {what}" for what, count in found.items() if count)
+    if used:
+        msg = f"topic {name} has {used}: close them first, or delete it by force"
+        raise NotAllowedError(msg)
 
 
 async def partitions(api: Api, request: web.Request) -> dict[str, int | bool]:
-    """How many partitions a topic has; 0 for none."""
+    """How many partitions a topic has, 0 for none; also while it is being deleted."""
     name = topic_of(request)
+    found = await api.partitions.read(name)
+    if found is not None:
+        return {"partitions": found.value.partitions, "deleted": found.value.deletion is not None}
     create_it = flag(request, "checkAllowAutoCreation")
     return {"partitions": await api.broker.partitions_of(name, create=create_it), "deleted": False}
 
@@ -99,33 +106,59 @@ async def _create_partitions(api: Api, name: TopicName, first: int, after: int) 
     async def create_one(index: int) -> None:
         async with slots:
             with suppress(TopicExistsError):
-                await api.topics.create(partition(name, index))
+                await api.partitions.create_partition(name, index)
 
     await asyncio.gather(*map(create_one, range(first, after)))
 
 
 async def delete_partitioned(api: Api, request: web.Request) -> None:
-    """Delete a topic with all its partitions: those of this broker, and then, after a redirect, those of the next one."""
+    """Delete a topic with all its partitions: those of this broker, and then, after a redirect, those of the next one.
+
+    The record goes last. Until then it says that the topic is being deleted, so that clients that come back create no partition again.
+    """
     name, force = topic_of(request), flag(request, "force")
     await api.check_manager(request, name)
     found = await api.partitions.read(name)
     if found is None:
         msg = f"partitioned topic {name} does not exist: it was never created, or it was deleted"
         raise NoSuchTopicError(msg)
-    others: list[TopicName] = []
-    for index in range(found.value.partitions):
-        part = partition(name, index)
-        try:
-            await api.topics.read(part)
-            await api.own(request, part)
-            await _delete(api, part, force=force)
-        except NoSuchTopicError:
-            continue
-        except (web.HTTPTemporaryRedirect, OwnedElsewhere):
-            others.append(part)
-    for part in others:
+    if (
+        not force and found.value.deletion is None
+    ):  # a refusal is to change nothing where that can be known before
+        await _check_unused_partitions(api, name, found.value.partitions)
+    begun = await api.partitions.begin_deletion(name, force=force)
+    parts = [partition(name, index) for index in range(begun.value.partitions)]
+    try:
+        await _delete_partitions(api, request, parts, force=begun.value.deletion is Deletion.FORCED)
+    except NotAllowedError:
+        await api.partitions.give_deletion_up(name, begun)
+        raise
+    await api.partitions.delete(name, begun.version)
+
+
+async def _check_unused_partitions(api: Api, name: TopicName, number: int) -> None:
+    for index in range(number):
+        with suppress(NoSuchTopicError):
+            await _check_unused(api, partition(name, index))
+
+
+async def _delete_partitions(api: Api, request: web.Request, parts: list[TopicName], *, force: bool) -> None:
+    """Return once none of `parts` is left. Raises a redirect to a broker that has one, NotAllowedError for one that is used."""
+    while parts := [part for part in parts if not await _delete_here(api, request, part, force=force)]:
+        await api.own(request, parts[0])  # if it returns, the partition has come to this broker meanwhile
+
+
+async def _delete_here(api: Api, request: web.Request, part: TopicName, *, force: bool) -> bool:
+    """Whether the partition does not exist any more; False: another broker has it."""
+    try:
+        await api.topics.read(part)
         await api.own(request, part)
-    await api.partitions.delete(name)
+        await _delete(api, part, force=force)
+    except NoSuchTopicError:
+        return True
+    except (web.HTTPTemporaryRedirect, OwnedElsewhere):
+        return False
+    return True
 
 
 async def unload(api: Api, request: web.Request) -> None:

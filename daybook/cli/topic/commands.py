@@ -186,6 +186,8 @@ def explain(
 
     async def work(client: "daybook.Client") -> "list[Snapshot]":
         partitioned = await PartitionManager(client.store, client.layout).read(name)
+        if partitioned is not None:
+            partitioned.value.check_stays(name)
         parts = partitions_of(name, partitioned.value.partitions if partitioned else 0)
         return [await observe(client, part) for part in parts]
 

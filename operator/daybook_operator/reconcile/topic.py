@@ -106,7 +106,8 @@ async def _in_cluster(link: ClusterLink, name: TopicName, wanted: int) -> TopicI
     recorded = None if record is None else record.value.partitions
     names = [partition(name, index) for index in range(max(wanted, recorded or 0))]
     plain, *parts = await asyncio.gather(*(_node(link, each) for each in (name, *names)))
-    return TopicInCluster(recorded, plain, tuple(parts))
+    is_being_deleted = record is not None and record.value.deletion is not None
+    return TopicInCluster(recorded, plain, tuple(parts), is_being_deleted)
 
 
 async def _node(link: ClusterLink, name: TopicName) -> TopicNode | None:

@@ -9,7 +9,7 @@ import pytest
 
 from daybook.client.broker_admin import Admin, AdminError
 from daybook.core.topics.policy import PolicyLayer
-from daybook.metadata.partitions import partition
+from daybook.metadata.partitions import PartitionManager, partition
 from tests.cluster.control_plane import ControlPlane
 from tests.fixtures.brokers import Brokers, MakeClient, write_settings
 from tests.fixtures.cluster import PooledCluster
@@ -183,6 +183,33 @@ def test_a_deletion_waits_for_a_broker(
     shared_brokers.whole()
     until(lambda: site.get("waits") == {}, operator, "a broker deletes it")
     assert site.policy(site.topic_name("waits")) is None
+
+
+def test_a_deletion_that_was_begun_is_finished_with_the_resource(
+    site: Site, operator: OperatorProcess, brokers: Brokers
+) -> None:
+    site.create("begun", partitions=2, reclaimPolicy="Delete")
+    until(lambda: site.is_ready("begun"), operator, "it is created")
+    name = site.topic_name("begun")
+    site.deletion_begins(name)
+    site.resources.delete("Topic", "begun")
+    until(lambda: site.get("begun") == {}, operator, "a broker finishes the deletion")
+    assert (site.partitions(name), site.policy(partition(name, 0))) == (None, None)
+
+
+def test_a_topic_waits_until_the_deletion_of_the_one_before_it_is_finished(
+    site: Site, operator: OperatorProcess, brokers: Brokers
+) -> None:
+    name = site.topic_name("left")
+    site.ask(lambda client: PartitionManager(client.store, client.layout).create(name, 2))
+    site.deletion_begins(name)
+    site.create("left", partitions=2, reclaimPolicy="Delete")
+    until(lambda: site.has_reason("left", "ResourceConflict"), operator, "it waits for the deletion")
+    assert "its deletion is not finished" in condition(site.get("left"), "Ready")["message"]
+    assert site.policy(partition(name, 0)) is None
+    Admin([brokers.entry(each).admin_url for each in brokers.ids]).ask("DELETE", name, "partitions")
+    until(lambda: site.is_ready("left"), operator, "it is created afterwards")
+    assert site.partitions(name) == 2
 
 
 def test_an_operator_that_dies_before_any_effect_creates_grows_and_deletes_all_the_same(

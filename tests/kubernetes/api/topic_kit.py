@@ -115,6 +115,14 @@ class Site:
 
         self.ask(create)
 
+    def deletion_begins(self, name: TopicName) -> None:
+        """As a broker leaves it that fails before it has deleted a partition, or after the last one."""
+
+        async def begin(client: Client) -> None:
+            await PartitionManager(client.store, client.layout).begin_deletion(name, force=True)
+
+        self.ask(begin)
+
     def pools_of_ledgers(self) -> set[str]:
         """The pools that the cluster's ledgers stay in."""
 

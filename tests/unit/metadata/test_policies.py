@@ -127,9 +127,13 @@ async def test_a_partitioned_topic_is_created_once_and_grows(opener: Opener) -> 
         for number in (5, 4):
             with pytest.raises(PolicyError, match="can only grow"):
                 await partitions.grow(ORDERS, number)
-        await partitions.delete(ORDERS)
+        await partitions.delete(ORDERS, found.version)
         assert await partitions.read(ORDERS) is None
-        for call in (partitions.delete(ORDERS), partitions.grow(ORDERS, 9)):
+        for call in (
+            partitions.delete(ORDERS, 0),
+            partitions.begin_deletion(ORDERS, force=True),
+            partitions.grow(ORDERS, 9),
+        ):
             with pytest.raises(NoSuchTopicError, match="does not exist"):
                 await call
 

@@ -63,8 +63,14 @@ def _brokers(
 
 
 def _parts(admin: "PodAdmin", name: TopicName) -> list[TopicName]:
-    """The partitions of a topic, or the topic itself."""
-    return partitions_of(name, admin.ask("GET", name, "partitions")["partitions"])
+    """The partitions of a topic, or the topic itself. Raises AdminError, also if the topic is being deleted."""
+    from daybook.client.broker_admin import AdminError
+    from daybook.metadata.partitions import unfinished_deletion
+
+    found = admin.ask("GET", name, "partitions")
+    if found.get("deleted"):
+        raise AdminError(unfinished_deletion(name))
+    return partitions_of(name, found["partitions"])
 
 
 @app.command("list")

@@ -67,7 +67,7 @@ def reclaim(observed: ObservedTopic) -> tuple[Effect, ...]:
     change it as long as it names a resource.
     """
     own, cluster = observed.own, observed.cluster_ref
-    if not own or cluster is None:
+    if cluster is None or not (own or _is_almost_deleted(observed)):
         return ()
     uid = observed.manager.uid
     if observed.spec.managed and observed.spec.deletes_topic:
@@ -81,6 +81,16 @@ def reclaim(observed: ObservedTopic) -> tuple[Effect, ...]:
     why = "by reclaimPolicy Retain" if observed.spec.managed else "because spec.managed is false"
     text = f"{observed.name} stays in cluster {cluster}, {why}"
     return (*released, _report(observed, "Retained", text))
+
+
+def _is_almost_deleted(observed: ObservedTopic) -> bool:
+    """Whether a deletion ended after the last partition and before the record: nothing names a manager any more.
+
+    Whoever began it wanted the record gone, and it counts no partition that exists, so nobody loses anything.
+    """
+    spec, seen = observed.spec, observed.cluster
+    is_asked_for = spec.managed and spec.deletes_topic and spec.partitions > 0
+    return is_asked_for and seen is not None and seen.is_being_deleted and not any(seen.parts)
 
 
 def _names(observed: ObservedTopic) -> tuple[tuple[TopicName, bool], ...]:

@@ -35,12 +35,14 @@ class TopicInCluster:
     """What ZooKeeper says of a name.
 
     `partitions` is the recorded number, None without a record. `plain` is the topic of this very name, `parts` are the partitions by
-    number, as many as are recorded or wanted, whichever is more; None where there is no such topic.
+    number, as many as are recorded or wanted, whichever is more; None where there is no such topic. `is_being_deleted`: the record
+    says that a deletion has begun, which is not finished.
     """
 
     partitions: int | None = None
     plain: TopicNode | None = None
     parts: tuple[TopicNode | None, ...] = ()
+    is_being_deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

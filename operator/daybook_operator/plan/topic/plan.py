@@ -95,6 +95,11 @@ def _manage(observed: ObservedTopic, seen: TopicInCluster, now_ms: int) -> Decis
 
 def _conflict(observed: ObservedTopic, seen: TopicInCluster) -> tuple[str, str] | None:
     """Who else has the topic, and what to do; None: nobody."""
+    if seen.is_being_deleted:
+        return (
+            f"{observed.name} is being deleted, and its deletion is not finished",
+            f"Ask for the deletion again: daybook topic delete --force {observed.name}. The topic is created afterwards.",
+        )
     if observed.spec.partitions and seen.plain is not None:
         return (
             f"{observed.name} exists without partitions",

@@ -1,4 +1,4 @@
-"""Rule 67 as the operator keeps it: whose a topic is, what comes before what, and what a deleted resource takes with it."""
+"""Rule 67: whose a topic is, what comes before what, what a deleted resource takes with it, and that nothing of it comes back."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,12 +8,14 @@ import pytest
 from daybook_operator.clusters.link import ClusterLink
 from daybook_operator.plan.decision import Decision
 from daybook_operator.plan.effects import ClusterRef, Effect
-from daybook_operator.plan.topic import plan
+from daybook_operator.plan.topic import changes, plan
 from daybook_operator.plan.topic.observed import ObservedTopic
 from daybook_operator.plan.topic.reports import OwnersReports
 from daybook_operator.plan.topic.spec import TopicSpec
 from daybook_operator.reconcile.brokers import BrokerReports
 
+from daybook.metadata.partitions import PartitionedTopic
+from daybook.metadata.topics import TopicManager
 from tests.model.mutants.registry import around, instead_of, mutant
 
 TESTS = "tests/unit/operator/test_topic_plan.py::test_rule_67"
@@ -63,3 +65,36 @@ async def each_topic_asks_the_brokers(
 ) -> OwnersReports:
     """The status of each of thousands of Topics costs a request to every broker."""
     return await self.ask(link)
+
+
+@by_test(
+    67,
+    "tests/unit/operator/test_topic_deletion.py::test_rule_67_a_resource_is_let_go_only_after_its_half_deleted_topic_is_gone",
+)
+def a_record_without_partitions_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deletion that ended before the record leaves it behind for ever."""
+    monkeypatch.setattr(changes, "_is_almost_deleted", lambda _observed: False)
+
+
+@by_test(
+    67,
+    "tests/unit/broker/admin/test_partition_deletion.py::"
+    "test_rule_67_partitions_that_clients_use_do_not_come_back_while_they_are_deleted_by_force",
+    slow=True,
+)
+def clients_create_partitions_again_during_the_deletion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record counts a partition until the last one is deleted, so its clients create it again."""
+    monkeypatch.setattr(PartitionedTopic, "check_stays", lambda _record, _name: None)
+
+
+@by_test(
+    67,
+    "tests/unit/metadata/test_partition_deletion.py::"
+    "test_rule_67_a_deletion_that_begins_while_a_partition_is_created_comes_first",
+)
+@around(TopicManager, "create")
+async def a_partition_is_created_whatever_became_of_the_record(
+    create: Callable[..., Any], *args: Any, **_checks: Any
+) -> Any:
+    """A broker that read the record before the deletion began creates the partition after it."""
+    return await create(*args)

@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
+import daybook
+from daybook.cli.connection import find_cluster, with_client
+from daybook.core.topics.name import TopicName
 from daybook.local.cluster import LocalCluster
+from daybook.metadata.partitions import PartitionManager
 from tests.fixtures.brokers import Brokers
 from tests.unit.cli.kit import Process, run
 
@@ -62,6 +66,22 @@ def test_a_policy_that_cannot_hold_is_found_also_of_a_partition(topic: str, dire
     assert "and the topic's next ledger needs 64" in done.stdout
     assert "1 of 2 partitions are as they should be" in done.stdout
     assert f"{topic}-partition-0" not in done.stdout
+
+
+def test_of_a_topic_that_is_being_deleted_the_unfinished_deletion_is_the_answer(
+    topic: str, directory: Path
+) -> None:
+    assert run("topic", "create", "--dir", directory, topic, "--partitions", 2).exit_code == 0
+
+    async def begin(client: daybook.Client) -> None:
+        partitions = PartitionManager(client.store, client.layout)
+        await partitions.begin_deletion(TopicName.parse(topic), force=True)
+
+    with_client(find_cluster(directory, None, None), begin)
+    done = run("topic", "explain", "--dir", directory, topic, env={"COLUMNS": "300"})
+    assert done.exit_code == 1
+    assert f"`daybook topic delete --force persistent://public/default/{topic}`" in done.output
+    assert run("topic", "delete", "--dir", directory, "--force", topic).exit_code == 0
 
 
 def test_a_topic_that_does_not_exist_is_an_error(topic: str, directory: Path) -> None:

@@ -101,6 +101,14 @@ def test_each_partition_is_asked_for(server: ApiServer) -> None:
     assert [each.split("/")[-2] for each in server.asked[-2:]] == ["orders-partition-0", "orders-partition-1"]
 
 
+def test_of_a_topic_that_is_being_deleted_the_unfinished_deletion_is_the_answer(server: ApiServer) -> None:
+    path = "/admin/v2/persistent/public/default/orders"
+    server.answers[f"GET {path}/partitions"] = (200, {"partitions": 2, "deleted": True})
+    done = run("explain", "orders")
+    assert done.exit_code == 1
+    assert "its deletion is not finished" in done.output.replace("\n", " ")
+
+
 def test_explain_is_fine_where_everything_is(server: ApiServer) -> None:
     done = run("explain", "orders")
     assert done.exit_code == 0, done.output
