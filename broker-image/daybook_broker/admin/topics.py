@@ -122,9 +122,8 @@ async def delete_partitioned(api: Api, request: web.Request) -> None:
     if found is None:
         msg = f"partitioned topic {name} does not exist: it was never created, or it was deleted"
         raise NoSuchTopicError(msg)
-    if (
-        not force and found.value.deletion is None
-    ):  # a refusal is to change nothing where that can be known before
+    if not force and found.value.deletion is None:
+        # a refusal is to change nothing where that can be known before
         await _check_unused_partitions(api, name, found.value.partitions)
     begun = await api.partitions.begin_deletion(name, force=force)
     parts = [partition(name, index) for index in range(begun.value.partitions)]
