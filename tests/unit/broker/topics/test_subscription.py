@@ -59,6 +59,9 @@ class Reads:
         self.in_memory = True
         self.failures: list[Exception] = []
         self.reads = 0
+        self.held: asyncio.Event | None = None
+        """What the next read waits for."""
+        self.is_holding = asyncio.Event()
         self.mistakes = 0
         """How many looks into the memory end with an error of the broker."""
 
@@ -70,6 +73,10 @@ class Reads:
 
     async def read(self, position: Position, entries_max: int, bytes_max: int) -> list[TopicEntry]:
         self.fail()
+        if (held := self.held) is not None:
+            self.held = None
+            self.is_holding.set()
+            await held.wait()
         return self.entries(position, entries_max)
 
     async def read_exact(self, positions: Sequence[Position]) -> list[TopicEntry]:
@@ -141,6 +148,11 @@ class Bench:
         self.subscription.flow(consumer, permits)
         return consumer, connection
 
+    async def reading_is_held(self) -> None:
+        """Wait until a read waits for `Reads.held`."""
+        await self.reads.is_holding.wait()
+        self.reads.is_holding.clear()
+
     async def received(self, consumer: Consumer, count: int) -> None:
         """Wait for so many entries."""
         await self.until(lambda: consumer.entries_out >= count)
@@ -204,6 +216,29 @@ async def test_after_an_error_of_the_broker_the_consumers_connect_again() -> Non
     assert not bench.subscription.consumers
     consumer, _ = await bench.add()
     await bench.received(consumer, 2 * ENTRIES)
+
+
+async def test_a_slow_answer_to_a_former_consumer_is_not_taken_for_one_to_the_next() -> None:
+    """A subscription of another type has another machine, whose requests are numbered from 1 again."""
+    bench = Bench(read_entries_max=5)
+    bench.reads.in_memory = False
+    former, _ = await bench.add(permits=5)
+    await bench.received(former, 5)
+    slow = bench.reads.held = asyncio.Event()
+    bench.subscription.flow(former, 100)
+    await bench.reading_is_held()
+    former.detach()
+    later, _ = await bench.add(SubscriptionKind.FAILOVER, permits=1)
+    await bench.received(later, 1)
+    own = bench.reads.held = asyncio.Event()
+    bench.subscription.flow(later, 1)
+    await bench.reading_is_held()
+    slow.set()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    own.set()
+    bench.subscription.flow(later, 100)
+    await bench.received(later, 2 * ENTRIES)
 
 
 async def test_after_an_error_within_a_step_the_consumers_connect_again() -> None:
