@@ -175,10 +175,14 @@ class TopicRegistry:
         return await self._try_to_open(name)
 
     async def _try_to_open(self, name: TopicName) -> Topic:
+        """Ask for the right to the topic again: while the load had no topic yet, no `unload` and no `lose` reached it."""
+        await self._own(name)
         topic = Topic(name, self.services, self._ended)
         self._opening[name] = topic
         try:
             await topic.open()
+            if topic.error is not None:
+                raise topic.error
         except BaseException:
             await topic.stop(NotReadyError(f"topic {name} could not be taken over"))
             raise
@@ -193,7 +197,7 @@ class TopicRegistry:
         unload = Unload()
         for name in names:
             if (opening := self._opening.get(name)) is not None:
-                self._tasks.begin(opening.stop(_lost(name)))
+                self._stop(opening, _lost(name))
             if (topic := self.get(name)) is not None:
                 topic.is_closing = True
                 unload.topics[topic] = self._tasks.begin(self._unload(topic))
