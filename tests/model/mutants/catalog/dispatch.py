@@ -51,6 +51,16 @@ def holes_are_dropped(self: Any) -> None:
             return
 
 
+@by_test(
+    65, f"{FAILOVER}::test_rule_65_the_former_one_that_asks_for_redelivery_during_the_switch_begins_again"
+)
+@around(single.SingleDispatch, "_deliver_again")
+def the_former_one_asks_in_vain(deliver_again: Any, self: Any, event: Any) -> None:
+    """Nobody is active during a switch, so that what the former consumer asks for is forgotten, and it may be active again."""
+    if self.active is not None:
+        deliver_again(self, event)
+
+
 @by_test(65, f"{SHARED}::test_rule_65_a_lower_position_that_becomes_due_goes_first")
 @around(shared.SharedDispatch, "_take")
 def what_is_due_is_delivered_as_it_was_read(take: Any, self: Any) -> Any:
