@@ -44,7 +44,9 @@ from daybook_broker.errors import (
 )
 from daybook_broker.topics.consumer import Consumer, ConsumerWish, SubscriptionKind
 from daybook_broker.topics.peer import BrokerUrls
+from daybook_broker.topics.subscription import Subscription
 from daybook_broker.topics.subscriptions import SubscriptionWish
+from daybook_broker.topics.topic import Topic
 
 log = get_logger(__name__)
 
@@ -110,6 +112,20 @@ async def _add_consumer(connection: Connection, command: CommandSubscribe) -> No
     topic = await connection.broker.registry.load(name, create=command.force_topic_creation)
     topic.check_open()
     subscription = await topic.subscriptions.subscribe(_subscription_wish(command))
+    try:
+        await _join(connection, command, wish, topic, subscription)
+    finally:
+        subscription.check_empty()  # nobody else ends the subscription of a reader that did not get so far
+
+
+async def _join(
+    connection: Connection,
+    command: CommandSubscribe,
+    wish: ConsumerWish,
+    topic: Topic,
+    subscription: Subscription,
+) -> None:
+    """Add a consumer to its subscription, unless its connection is lost meanwhile."""
     await subscription.admit(wish)
     if command.start_message_rollback_duration_sec and not command.durable:
         before_ms = unix_ms() - 1000 * command.start_message_rollback_duration_sec

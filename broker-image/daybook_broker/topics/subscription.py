@@ -203,9 +203,10 @@ class Subscription:
         """A consumer is gone."""
         if self.consumers.pop(consumer.key, None) is not None:
             self._step(ConsumerRemoved(consumer.key))
-            self._check_empty()
+            self.check_empty()
 
-    def _check_empty(self) -> None:
+    def check_empty(self) -> None:
+        """End a reader's subscription that has no consumer, unless its consumers are to come back after a seek."""
         if not self.consumers and not self._is_seeking:
             self._on_empty(self)
 
@@ -252,7 +253,7 @@ class Subscription:
     def _seek_ended(self) -> None:
         """Nobody came back, or somebody did."""
         self._is_seeking = False
-        self._check_empty()
+        self.check_empty()
 
     async def seek_time(self, unix_ms: int, *, reads_compacted: bool = False) -> None:
         """Begin again with the first entry that was published at `unix_ms` or later, as its consumers read it. All connect again.
