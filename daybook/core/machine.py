@@ -31,7 +31,7 @@ class Machine(Protocol[EventT_contra, EffectT_co]):
 class RequestIds:
     """The ids of one machine's requests: 1, 2, 3, …; no request has the id 0.
 
-    A machine shares one source with all its parts, so that an answer is never taken for another request's (rule 18).
+    A machine shares one source with all its parts, and with a machine that takes its place, so that an answer is never taken for another request's (rule 18).
     """
 
     __slots__ = ("_last",)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, assert_never
 
 from daybook.core.errors import DaybookError
+from daybook.core.machine import RequestIds
 from daybook.core.topics.acks import AckState
 from daybook.core.topics.dispatch.entries import TopicEntry
 from daybook.core.topics.dispatch.events import (
@@ -111,6 +112,8 @@ class Subscription:
         self._compacted: CompactedReads | None = None
         """What the consumers read up to the horizon, if they asked for it."""
         self._machine: SingleDispatch | SharedDispatch | None = None
+        self._ids = RequestIds()
+        """Of all its machines, one after the other: a late answer to a former one, or its timer, is nobody's."""
         self._last_key = 0
         self._events: list[SingleEvent] = []
         self._is_stepping = False
@@ -178,7 +181,6 @@ class Subscription:
         if self._machine is None or is_other:
             self.kind = wish.kind
             self._compacted = self._make_compacted() if wish.reads_compacted else None
-            self._stop_timers()
             self._machine = self._new_machine(wish)
             self._perform_all(self._machine.start())
         self._last_key += 1
@@ -188,7 +190,9 @@ class Subscription:
 
     def _new_machine(self, wish: ConsumerWish) -> SingleDispatch | SharedDispatch:
         if wish.kind is SubscriptionKind.SHARED:
-            return SharedDispatch(self._extent, self.acks, policy=self._policy, chunk_of=chunk_of)
+            return SharedDispatch(
+                self._extent, self.acks, policy=self._policy, chunk_of=chunk_of, ids=self._ids
+            )
         return SingleDispatch(
             self.topic,
             self._extent,
@@ -197,6 +201,7 @@ class Subscription:
             partition=wish.partition,
             policy=self._policy,
             horizon=None if self._compacted is None else self._compacted.horizon,
+            ids=self._ids,
         )
 
     def remove(self, consumer: Consumer) -> None:
@@ -298,20 +303,11 @@ class Subscription:
         self._is_stopped = True
         self._events.clear()
         self._tasks.cancel()
-        self._stop_timers()
-
-    # The machine
-
-    def _stop_timers(self) -> None:
-        """Those of the machine that there was: the next one counts from 1 again."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
-    def _answer(self, machine: SingleDispatch | SharedDispatch | None, answer: SingleEvent) -> None:
-        """Pass an answer to the machine that asked. Another one in its place counts its requests from 1 again, and would take it for its own."""
-        if machine is self._machine:
-            self._step(answer)
+    # The machine
 
     def _step(self, event: SingleEvent) -> None:
         """Pass an event to the machine and carry out what follows, also where that leads to further events."""
@@ -349,8 +345,7 @@ class Subscription:
                 case ReadEntries():
                     self._read_soon(effect)
                 case ReadAgain():
-                    read = self._reads.read_exact(effect.positions)
-                    self._tasks.begin(self._read(self._machine, effect, read))
+                    self._tasks.begin(self._read(effect, self._reads.read_exact(effect.positions)))
                 case StartTimer():
                     self._timers[effect.timer_id] = asyncio.get_running_loop().call_later(
                         effect.after_ms / 1000, self._fire, effect.timer_id
@@ -384,41 +379,35 @@ class Subscription:
     def _read_soon(self, effect: ReadEntries) -> None:
         """Answer from memory at once, while this turn has delivered little; else in another turn."""
         if self._compacted is not None and effect.position <= self._compacted.horizon():
-            self._tasks.begin(self._read_compacted(self._machine, effect, self._compacted))
+            self._tasks.begin(self._read_compacted(effect, self._compacted))
             return
         found = self._reads.cached(effect.position, effect.entries_max, effect.bytes_max)
         if not found:
             read = self._reads.read(effect.position, effect.entries_max, effect.bytes_max)
-            self._tasks.begin(self._read(self._machine, effect, read))
+            self._tasks.begin(self._read(effect, read))
         elif self._turn_bytes < TURN_BYTES_MAX:
             self._events.append(EntriesRead(effect.request_id, found))
         else:
-            answer = EntriesRead(effect.request_id, found)
-            asyncio.get_running_loop().call_soon(self._answer, self._machine, answer)
+            asyncio.get_running_loop().call_soon(self._step, EntriesRead(effect.request_id, found))
 
     async def _read(
-        self,
-        machine: SingleDispatch | SharedDispatch | None,
-        effect: ReadEntries | ReadAgain,
-        read: Coroutine[Any, Any, Sequence[TopicEntry]],
+        self, effect: ReadEntries | ReadAgain, read: Coroutine[Any, Any, Sequence[TopicEntry]]
     ) -> None:
         answer: SingleEvent = ReadFailed(effect.request_id)
         try:
             answer = EntriesRead(effect.request_id, await read)
         except DaybookError as error:
             log.warning("entries cannot be read yet", **self._names, why=str(error))
-        self._answer(machine, answer)
+        self._step(answer)
 
-    async def _read_compacted(
-        self, machine: SingleDispatch | SharedDispatch | None, effect: ReadEntries, reads: CompactedReads
-    ) -> None:
+    async def _read_compacted(self, effect: ReadEntries, reads: CompactedReads) -> None:
         answer: SingleEvent = ReadFailed(effect.request_id)
         try:
             entries, part = await reads.read(effect.position, effect.entries_max, effect.bytes_max)
             answer = EntriesRead(effect.request_id, entries, part)
         except DaybookError as error:
             log.warning("compacted entries cannot be read yet", **self._names, why=str(error))
-        self._answer(machine, answer)
+        self._step(answer)
 
     @property
     def _names(self) -> dict[str, str]:

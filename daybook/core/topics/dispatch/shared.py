@@ -57,11 +57,13 @@ class SharedDispatch:
         *,
         policy: DispatchPolicy | None = None,
         chunk_of: ChunkOf = no_chunks,
+        ids: RequestIds | None = None,
     ) -> None:
+        """`ids` are those of the machine that this one follows, whose answers may still come."""
         self._extent = extent
         self._acks = acks
         self._policy = policy or DispatchPolicy()
-        self._ids = RequestIds()
+        self._ids = ids or RequestIds()
         self._request: ReadEntries | ReadAgain | None = None
         """The read that is under way."""
         self._pause = ReadPause(self._ids, self._policy.retry_ms)

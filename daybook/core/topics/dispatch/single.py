@@ -56,15 +56,19 @@ class SingleDispatch:
         partition: int = NO_PARTITION,
         policy: DispatchPolicy | None = None,
         horizon: Horizon | None = None,
+        ids: RequestIds | None = None,
     ) -> None:
-        """With `horizon` the consumers read what is compacted up to it, then the topic's own ledgers."""
+        """With `horizon` the consumers read what is compacted up to it, then the topic's own ledgers.
+
+        `ids` are those of the machine that this one follows, whose answers may still come.
+        """
         self._topic = topic
         self._extent = extent
         self._acks = acks
         self._is_failover = is_failover
         self._partition = partition
         self._policy = policy or DispatchPolicy()
-        self._ids = RequestIds()
+        self._ids = ids or RequestIds()
         self._request_id = 0
         """Of the read that is under way."""
         self._pause = ReadPause(self._ids, self._policy.retry_ms)

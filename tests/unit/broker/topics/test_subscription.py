@@ -62,6 +62,7 @@ class Reads:
         self.held: asyncio.Event | None = None
         """What the next read waits for."""
         self.is_holding = asyncio.Event()
+        self.has_answered = asyncio.Event()
         self.mistakes = 0
         """How many looks into the memory end with an error of the broker."""
 
@@ -77,6 +78,7 @@ class Reads:
             self.held = None
             self.is_holding.set()
             await held.wait()
+            self.has_answered.set()  # who waits for it goes on after the subscription has the answer
         return self.entries(position, entries_max)
 
     async def read_exact(self, positions: Sequence[Position]) -> list[TopicEntry]:
@@ -234,8 +236,7 @@ async def test_a_slow_answer_to_a_former_consumer_is_not_taken_for_one_to_the_ne
     bench.subscription.flow(later, 1)
     await bench.reading_is_held()
     slow.set()
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await bench.reads.has_answered.wait()
     own.set()
     bench.subscription.flow(later, 100)
     await bench.received(later, 2 * ENTRIES)
