@@ -88,8 +88,7 @@ class Admission:
 
         Nobody needs to be let in before the entry that all others wait for: nothing completes without it (rule 55).
         """
-        missing = self._writer.missing_entry
-        if missing is not None and entry_ids is not None and missing in entry_ids:
+        if entry_ids is not None and self._writer.missing_entry in entry_ids:
             return
         pending_bytes = self._writer.pending_bytes + size_bytes
         others_bytes = self._client.size_bytes - self._counted_bytes
