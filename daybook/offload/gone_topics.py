@@ -7,8 +7,9 @@ from typing import Final
 from daybook.core.errors import TopicNameError
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.offload.gone import FoundFiles
+from daybook.core.topics.offload.record import name_of
 from daybook.offload.rows import topic_files
-from daybook.offload.store import file_uri, open_uri, split_uri, store_errors, topic_folder
+from daybook.offload.store import file_uri, open_uri, store_errors, topic_folder
 
 _NOTE: Final = "_topic-is-gone"
 """Readers of Parquet leave out what begins with `_`."""
@@ -42,7 +43,7 @@ def found_in(folder: str, topic: TopicName) -> tuple[FoundFiles, dict[str, list[
     """What is in a topic's folder, and the URIs of the files by their names. Raises OffloadError."""
     places: dict[str, list[str]] = {}
     for uri in topic_files(folder):
-        places.setdefault(split_uri(uri)[1], []).append(uri)
+        places.setdefault(name_of(uri), []).append(uri)
     note = places.pop(_NOTE, None)
     return FoundFiles(topic, places.keys(), None if note is None else _changed_ms(note[0])), places
 

@@ -8,6 +8,7 @@ the name of the entries file that it belongs to, and goes with that one.
 from types import TracebackType
 from typing import Any, Final, Self
 
+from daybook.core.topics.offload.record import name_of
 from daybook.offload.store import file_uri, files_in, make_durable, open_uri, split_uri, store_errors
 
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
@@ -36,7 +37,7 @@ def rows_folder(folder: str) -> str:
 def topic_files(folder: str) -> dict[str, str]:
     """All files of a topic's folder, entries and rows, each with the place of the entries file that it is or belongs to. Raises OffloadError."""
     found = (*files_in(folder), *files_in(rows_folder(folder)))
-    return {place: file_uri(folder, split_uri(place)[1].removeprefix(_WAITING)) for place in found}
+    return {place: file_uri(folder, name_of(place).removeprefix(_WAITING)) for place in found}
 
 
 class RowsWriter:

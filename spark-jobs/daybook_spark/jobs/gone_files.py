@@ -14,12 +14,13 @@ from daybook.core.topics.job_selection import Selection
 from daybook.core.topics.ledger_list import LedgerList
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.offload.gone import judge_files
+from daybook.core.topics.offload.record import name_of
 from daybook.metadata.hold import check_not_held
 from daybook.metadata.instance import read_instance
 from daybook.metadata.topics import TopicManager
 from daybook.offload.errors import OffloadError
 from daybook.offload.gone_topics import found_in, note_uri, place_of, topics_below, write_note
-from daybook.offload.store import delete_file, split_uri, topic_folder
+from daybook.offload.store import delete_file, topic_folder
 from daybook.runtime.clock import unix_ms
 from daybook_spark.jobs.result import Done
 from daybook_spark.jobs.topics import topics_of
@@ -45,7 +46,7 @@ async def delete_gone_files(
         except NoSuchTopicError:
             continue  # it is deleted meanwhile
         files = set(_files_of(listed))
-        part.named |= {split_uri(each)[1] for each in files}
+        part.named |= set(map(name_of, files))
         found |= {place_of(each) for each in files}
     for place in sorted(found):
         try:
