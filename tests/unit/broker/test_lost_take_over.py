@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 from daybook_broker.broker import Broker
+from daybook_broker.topics.topic import Topic
 
-from daybook.core.errors import NotOwnerError
+from daybook.core.errors import DaybookError, NotOwnerError
 from daybook.core.topics.name import TopicName
 from daybook.local.cluster import LocalCluster
 from daybook.metadata.topics import TopicManager
@@ -30,6 +31,18 @@ class Held:
             return found
 
         monkeypatch.setattr(TopicManager, method, held)
+
+
+def told_of_the_end(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set once a topic knows that it is given up."""
+    told, end = asyncio.Event(), Topic._end
+
+    def tell(topic: Topic, error: DaybookError) -> None:
+        end(topic, error)
+        told.set()
+
+    monkeypatch.setattr(Topic, "_end", tell)
+    return told
 
 
 async def new_topics(broker: Broker, count: int) -> list[TopicName]:
@@ -69,8 +82,7 @@ async def test_a_topic_that_is_given_up_before_it_is_served_is_not_served(
         held = Held(monkeypatch, "cursors", name)
         loading = asyncio.create_task(broker.registry.load(name, create=False))
         await held.began.wait()
-        topic = broker.registry.known(name)
-        assert topic is not None
+        ended = told_of_the_end(monkeypatch)
         if is_late:
             held.may_end.set()
         if act == "unload":
@@ -78,12 +90,11 @@ async def test_a_topic_that_is_given_up_before_it_is_served_is_not_served(
         else:
             broker.registry.lose([name], None)
         async with asyncio.timeout(LIMIT_S):
-            while topic.error is None:  # noqa: ASYNC110 - the stop of a topic has no event
-                await asyncio.sleep(0)
+            await ended.wait()
             held.may_end.set()
             await asyncio.wait([loading])
-            while name in broker.registry:  # noqa: ASYNC110 - nor has its end
-                await asyncio.sleep(0)
+            await broker.registry._tasks.finished()
+        assert name not in broker.registry
         again = await broker.registry.load(name, create=False)
         assert again.error is None
         assert broker.registry.served() == [again]

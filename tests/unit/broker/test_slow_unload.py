@@ -66,8 +66,7 @@ async def test_topics_whose_session_ends_while_they_are_unloaded_are_stopped(
         await publish(client, topic, b"a")
         unloading = asyncio.create_task(broker.ownership.unload(TopicName.parse(topic)))
         await stuck.began.wait()
-        session = broker.client.store._transport._client  # type: ignore[attr-defined]  # kazoo's, to name its session
-        await asyncio.to_thread(expire_session, cluster.zookeeper.connect_string, session)
+        await asyncio.to_thread(expire_session, cluster.zookeeper.connect_string, broker.client.store)
         assert (await client.receive()).type == BaseCommand.CLOSE_PRODUCER
         with pytest.raises(NotOwnerError):
             await unloading

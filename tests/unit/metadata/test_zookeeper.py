@@ -244,8 +244,7 @@ async def test_rule_42_an_expired_session_is_not_a_crash(zookeeper: str) -> None
         assert lease is not None
         before = one.session
         events: list[Session] = []
-        client = one._transport._client  # type: ignore[attr-defined]  # kazoo's, to name its session
-        await asyncio.to_thread(expire_session, zookeeper, client)
+        await asyncio.to_thread(expire_session, zookeeper, one)
         await soon(lease.lost())
         await soon(
             following(

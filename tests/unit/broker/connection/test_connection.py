@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from daybook_broker.broker import Broker
 from daybook_broker.connection import keep_alive
+from daybook_broker.connection.connection import Connection
 
 from daybook.local.cluster import LocalCluster
 from daybook.wire.pulsar.entries import encode_entry
@@ -265,6 +266,13 @@ async def test_a_client_that_the_broker_does_not_read_from_keeps_its_place(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keep_alive, "ANSWER_S", 0.2)
+    paused, pause = asyncio.Event(), Connection.pause
+
+    def tell(connection: Connection, reason: object) -> None:
+        pause(connection, reason)
+        paused.set()
+
+    monkeypatch.setattr(Connection, "pause", tell)
     topic = new_topic()
     named: dict[str, Any] = {"producer_name": "p", "user_provided_producer_name": True}
     async with (
@@ -277,8 +285,8 @@ async def test_a_client_that_the_broker_does_not_read_from_keeps_its_place(
             patch.setattr(type(broker.ownership), "is_certain", property(lambda _: False))  # no receipts
             first.publish(bytes(2**20), 0)
             async with asyncio.timeout(LIMIT_S):
-                while not any(each.is_paused for each in broker.connections):  # noqa: ASYNC110 - a pause has no event
-                    await asyncio.sleep(0)
+                await paused.wait()
+            assert any(each.is_paused for each in broker.connections)
             assert (await second.produce(topic, **named)).error.error == ServerError.ProducerBusy
         assert (await first.receive()).type == BaseCommand.SEND_RECEIPT
         assert await is_served(first)

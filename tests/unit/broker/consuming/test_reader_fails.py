@@ -56,7 +56,12 @@ async def test_a_reader_whose_first_read_fails_leaves_no_subscription(
 async def test_a_reader_that_is_lost_during_its_first_read_leaves_no_subscription(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    began = asyncio.Event()
+    began, ended = asyncio.Event(), asyncio.Event()
+    check_empty = subscription.Subscription.check_empty
+
+    def check(each: subscription.Subscription) -> None:
+        check_empty(each)
+        ended.set()
 
     async def waits(*_: Any) -> None:
         began.set()
@@ -64,11 +69,12 @@ async def test_a_reader_that_is_lost_during_its_first_read_leaves_no_subscriptio
 
     topic = new_topic()
     monkeypatch.setattr(subscription, "last_before", waits)
+    monkeypatch.setattr(subscription.Subscription, "check_empty", check)
     async with frame_client(broker) as client:
         client.send(reader(topic, "first"))
         await began.wait()
     served = broker.registry.get(TopicName.parse(topic))
     assert served is not None
     async with asyncio.timeout(LIMIT_S):
-        while served.subscriptions.all():  # noqa: ASYNC110 - the end of a connection has no event
-            await asyncio.sleep(0)
+        await ended.wait()
+    assert not served.subscriptions.all()

@@ -261,8 +261,7 @@ async def test_rule_42_a_session_that_the_server_ends_loses_its_bundles_to_the_n
         owner = await brokers.find()
         (other,) = brokers.others(owner)
         assert isinstance(owner.store, ZooKeeperStore)
-        client = owner.store._transport._client  # type: ignore[attr-defined]  # kazoo's, to name its session
-        await asyncio.to_thread(expire_session, zookeeper, client)
+        await asyncio.to_thread(expire_session, zookeeper, owner.store)
         await owner.until(lambda: ("lost", BUNDLE, "") in owner.news)
         found = await soon(brokers.find(first=brokers.brokers.index(other)))
         assert found.ownership.owns(ORDERS)
