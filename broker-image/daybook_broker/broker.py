@@ -108,6 +108,11 @@ class Broker:
             "Topics that write fewer copies than their policies say.",
             lambda: self.upkeep.topics_degraded,
         )
+        metrics.show(
+            "largest_list_bytes",
+            "Size of the largest list of ledgers that a topic has here.",
+            lambda: self.upkeep.largest_list_bytes,
+        )
         self.collection = Collection(self.registry, client, self.topics)
         self.topic_lists = TopicLists(client.store, client.layout, self.topics_of)
         self.connections = Connections(self)

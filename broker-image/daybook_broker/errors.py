@@ -19,6 +19,7 @@ from daybook.core.errors import (
     QuorumError,
     RecoveryFailedError,
     TopicExistsError,
+    TopicFullError,
     TopicNameError,
     TopicTerminatedError,
 )
@@ -101,6 +102,7 @@ _CODES: Final[tuple[tuple[type[DaybookError], ServerError], ...]] = (
     (TopicExistsError, ServerError.NotAllowedError),
     (NotOwnerError, ServerError.ServiceNotReady),
     (TopicTerminatedError, ServerError.TopicTerminatedError),
+    (TopicFullError, ServerError.ProducerBlockedQuotaExceededException),
     (MetadataUnavailableError, ServerError.ServiceNotReady),
     (MetadataError, ServerError.MetadataError),
     (NotEnoughBookiesError, ServerError.PersistenceError),

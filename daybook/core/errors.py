@@ -196,5 +196,9 @@ class TopicTerminatedError(DaybookError):
     """The topic was ended for good: it takes no more messages, and what it has can be read."""
 
 
+class TopicFullError(DaybookError):
+    """The topic's list of ledgers has no room for more: what needs it is refused until ledgers were trimmed. Nothing is lost."""
+
+
 class MetadataUnavailableError(DaybookError):
     """ZooKeeper does not answer. Open ledgers can still be written; what needs a metadata change waits (rule 46)."""

@@ -24,6 +24,7 @@ from daybook.core.errors import (
     PolicyError,
     RestoreError,
     TopicExistsError,
+    TopicFullError,
     TopicNameError,
     TopicTerminatedError,
 )
@@ -106,6 +107,7 @@ _STATUS: Final[tuple[tuple[type[Exception], int], ...]] = (
     (CompactionError, 412),
     (OffloadError, 412),
     (RestoreError, 412),
+    (TopicFullError, 412),
     (NotOwnerError, 503),
     (NotReadyError, 503),
     (ReadDelayedError, 503),

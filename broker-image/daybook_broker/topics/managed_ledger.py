@@ -5,6 +5,7 @@ its ledger in order (appends.py), without a task or a future. Answers arrive in 
 """
 
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, Final, assert_never
 
 from daybook.client.client import Client
@@ -49,6 +50,7 @@ from daybook.core.topics.events import (
     UnloadRequested,
 )
 from daybook.core.topics.ledger_list import Compaction, LedgerList, Position
+from daybook.core.topics.list_room import check_room
 from daybook.core.topics.managed_ledger import ManagedLedger
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.offload.changes import OffloadChange
@@ -155,18 +157,26 @@ class TopicLedgers:
         self._step(TrimRequested(marks, retention))
 
     def name_compaction(self, compaction: Compaction | None) -> None:
-        """Name what a compaction wrote, or nothing, in place of what the list names now; `ListKnown` reports that it does (rule 41)."""
+        """Name what a compaction wrote, or nothing, in place of what the list names now; `ListKnown` reports that it does (rule 41).
+
+        Raises TopicFullError if the list has no room for the names.
+        """
+        self._check_room(replace(self._list.value, compaction=compaction))
         self._step(CompactionWritten(compaction))
 
     def change_offload(self, change: OffloadChange) -> Callable[[], bool]:
         """Name files of ledgers, give replicas up, or name copies; `ListKnown` reports that the list does (rule 70, rule 72).
 
         What is returned says whether the change is settled: done, or none because of another one before it. That may be so at once; later it
-        becomes so with a `ListKnown`.
+        becomes so with a `ListKnown`. Raises TopicFullError if the list has no room for the names.
         """
+        self._check_room(change.applied(self._list.value))
         self._step(change)
         orders, number = self._machine.orders, self._machine.orders.taken
         return lambda: orders.settled >= number
+
+    def _check_room(self, target: LedgerList) -> None:
+        check_room(str(self.name), self._list.value, target)
 
     def terminate(self) -> None:
         """Finish what was published, and take nothing any more, for good; `ListKnown` reports the end."""

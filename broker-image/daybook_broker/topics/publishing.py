@@ -8,12 +8,12 @@ order once it is (rule 46). After the end of the topic nothing is answered any m
 import asyncio
 from typing import TypeAlias
 
-from daybook.core.errors import DaybookError, TopicTerminatedError
+from daybook.core.errors import DaybookError, TopicFullError, TopicTerminatedError
 from daybook.core.format.frame import Buffer
 from daybook.core.ids import EntryId, LedgerId
-from daybook.core.topics.events import Published
+from daybook.core.topics.events import Published, PublishFailed
 from daybook.runtime.clock import monotonic_s
-from daybook.wire.pulsar.pulsar_pb2 import ServerError
+from daybook_broker.errors import server_error
 from daybook_broker.topics.managed_ledger import TopicLedgers
 from daybook_broker.topics.producer import Producer
 from daybook_broker.topics.services import TopicServices
@@ -77,10 +77,17 @@ class Publishing:
         """Nothing of it is appended. After the end of the topic clients send it to the next owner, so it has no answer."""
         for producer, sequence_id, _, _, entry in gathered:
             producer.peer.pending_bytes -= len(entry)
-            if isinstance(refusal, TopicTerminatedError):
-                producer.send_error(sequence_id, ServerError.TopicTerminatedError, str(refusal))
+            if isinstance(refusal, (TopicTerminatedError, TopicFullError)):
+                producer.send_error(sequence_id, server_error(refusal), str(refusal))
                 self._totals.send_errors += 1
         self._count_answered(len(gathered))
+
+    def failed(self, result: PublishFailed) -> None:
+        """The oldest entries are not appended."""
+        failed = self._unanswered[: result.count]
+        del self._unanswered[: result.count]
+        self._refuse(failed, result.error)
+        self._go_on()
 
     def published(self, result: Published) -> list[Publish]:
         """The oldest entries are acknowledged: answer them, or hold the answers. Returns them."""

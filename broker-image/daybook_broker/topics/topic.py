@@ -16,6 +16,7 @@ from daybook.core.errors import (
     LedgersNeededError,
     NotOwnerError,
     PlanOutdatedError,
+    TopicFullError,
     TopicTerminatedError,
 )
 from daybook.core.ids import LedgerId
@@ -325,7 +326,7 @@ class Topic:
     # Producers
 
     async def add_producer(self, producer: Producer) -> bool:
-        """Admit a producer; False: it has to wait (see `Producers.add`). Raises also `refusal`, and TopicTerminatedError."""
+        """Admit a producer; False: it has to wait (see `Producers.add`). Raises as `check_publishing`."""
         self.check_publishing()
         is_ready = await self.producers.add(producer)
         try:
@@ -342,12 +343,12 @@ class Topic:
         self.producers.remove(producer)
 
     def check_publishing(self) -> None:
-        """Raise unless the topic takes producers: `refusal`, TopicTerminatedError, and as `check_open`."""
+        """Raise unless the topic takes producers: `refusal`, TopicTerminatedError, TopicFullError, and as `check_open`."""
         self.check_open()
         if self.refusal is not None:
             raise self.refusal
-        if isinstance(self._ledgers.refusal, TopicTerminatedError):
-            raise self._ledgers.refusal
+        if isinstance(refusal := self._ledgers.refusal, (TopicTerminatedError, TopicFullError)):
+            raise refusal
 
     def check_open(self) -> None:
         """Raise unless the topic takes clients; a terminated one takes no producers, which `publish` says."""
@@ -372,7 +373,7 @@ class Topic:
                 if not self._served.done():
                     self._served.set_result(None)
             case PublishFailed():
-                pass  # the end of the topic follows, and with it the end of what it has not answered
+                self.publishing.failed(result)
             case TopicEnded():
                 self._ended(result.error)
             case _:

@@ -13,6 +13,7 @@ from typing import Final
 from daybook.client.client import Client
 from daybook.core.errors import DaybookError, NoSuchTopicError
 from daybook.core.topics.ledger_list import LedgerList, Position
+from daybook.core.topics.list_room import NEARLY_FULL_BYTES, measured_bytes
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.policy import UNLIMITED, BacklogAction, Degrade, Durability
 from daybook.core.topics.trimming import retains
@@ -45,7 +46,10 @@ class Upkeep:
         """Entries that durable subscriptions have not acknowledged, of all topics, when they were last counted."""
         self.topics_over_quota = 0
         self.topics_degraded = 0
+        self.largest_list_bytes = 0
+        """Of the topics' lists of ledgers; 0 while all have fewer than MEASURED_LEDGERS."""
         self._unused_since_ms: dict[TopicName, int] = {}
+        self._nearly_full: set[TopicName] = set()
 
     async def run(self) -> None:
         """Keep the topics up until the broker ends."""
@@ -84,18 +88,32 @@ class Upkeep:
         """For the metrics. A turn of the event loop for each topic: they may be many."""
         while True:
             await asyncio.sleep(pause_ms / 1000)
-            entries = over = degraded = 0
+            entries = over = degraded = largest = 0
             held = dict.fromkeys(product(Durability, Degrade), 0)
             for topic in self._registry.served():
                 entries += sum(each.acks.unacked_entries() for each in _stored(topic))
                 over += topic.refusal is not None
                 degraded += topic.is_degraded
                 held[topic.durability] += 1
+                largest = max(largest, self._list_bytes(topic))
                 await asyncio.sleep(0)
             self.backlog_entries, self.topics_over_quota, self.topics_degraded = entries, over, degraded
+            self.largest_list_bytes = largest
             for (durability, degrade), topics in held.items():
                 gauge = self._registry.services.metrics.topics
                 gauge.labels(durability=durability.value, degrade=degrade.value).set(topics)
+
+    def _list_bytes(self, topic: Topic) -> int:
+        """The size of the topic's list; the first time that it is nearly full, the log names the topic."""
+        size_bytes = measured_bytes(topic.ledger_list)
+        if size_bytes < NEARLY_FULL_BYTES:
+            self._nearly_full.discard(topic.name)
+        elif topic.name not in self._nearly_full:
+            self._nearly_full.add(topic.name)
+            log.warning(
+                "a topic's list of ledgers is nearly full", topic=str(topic.name), size_bytes=size_bytes
+            )
+        return size_bytes
 
     async def trim(self, topic: Topic) -> None:
         """Read what is set for the topic, and drop what nobody needs (rule 51)."""

@@ -131,6 +131,8 @@ OwnerOrder: TypeAlias = (
 )
 """What an owner is to do when the phase allows it."""
 
+LedgerAnswer: TypeAlias = LedgerCreated | LedgerEnded | LedgerRequestFailed | LedgerDeleted
+
 ManagedLedgerEvent: TypeAlias = (
     PublishRequested
     | OwnerOrder
@@ -138,10 +140,7 @@ ManagedLedgerEvent: TypeAlias = (
     | ListRead
     | MetadataUnreadable
     | CasAnswered
-    | LedgerCreated
-    | LedgerEnded
-    | LedgerRequestFailed
-    | LedgerDeleted
+    | LedgerAnswer
     | Appended
     | HandleFailed
 )
@@ -226,7 +225,8 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class PublishFailed:
-    """The oldest `count` entries that were not answered are refused. After NotOwnerError their outcome is unknown."""
+    """The oldest `count` entries that were not answered are refused. After NotOwnerError their outcome is unknown; after TopicFullError none
+    of them is in the topic."""
 
     count: int
     error: DaybookError

@@ -9,16 +9,19 @@ from daybook.core.machine import RequestIds
 from daybook.core.topics.events import CasList, ListRead, ManagedLedgerEffect, ReadList
 from daybook.core.topics.judged_change import JudgedChange, Outcome
 from daybook.core.topics.ledger_list import LedgerList, check_list_change
+from daybook.core.topics.list_room import Room, room_in
 
 
 class ListUpdate:
     """The list as its owner knows it, and its one change at a time."""
 
-    __slots__ = ("_change", "_target", "current", "version")
+    __slots__ = ("_change", "_target", "current", "room", "version")
 
     def __init__(self, current: LedgerList, version: int, ids: RequestIds) -> None:
         self.current = current
         self.version = version
+        self.room: Room = room_in(current)
+        """In `current`."""
         self._change = JudgedChange(ids)
         self._target = current
 
@@ -69,4 +72,5 @@ class ListUpdate:
         self._change.settle()
         self.current = self._target
         self.version = version
+        self.room = room_in(self._target)
         return Outcome.DONE

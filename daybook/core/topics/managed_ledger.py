@@ -21,6 +21,7 @@ from daybook.core.topics.events import (
     CompactionWritten,
     CreateLedger,
     HandleFailed,
+    LedgerAnswer,
     LedgerCreated,
     LedgerDeleted,
     LedgerEnded,
@@ -46,6 +47,7 @@ from daybook.core.topics.events import (
 from daybook.core.topics.judged_change import Outcome
 from daybook.core.topics.ledger_list import LedgerList, ListedLedger, ListState
 from daybook.core.topics.list_orders import ListOrders
+from daybook.core.topics.list_room import Room, limits, topic_full
 from daybook.core.topics.list_update import ListUpdate
 from daybook.core.topics.offload.changes import OffloadBegun, OffloadsWritten, ReplicasUnneeded
 from daybook.core.topics.offload.restore import LedgersRestored
@@ -72,6 +74,8 @@ class ManagedLedger:
         self._topic = topic
         self._token = owner_token
         self._policy = policy or ManagedLedgerPolicy()
+        self._limits = self._policy
+        """The same, as the room in the list allows it."""
         self._now_ms = now_ms
         self._unix_ms = unix_ms
         self.phase = Phase.READING
@@ -108,6 +112,8 @@ class ManagedLedger:
         if self._terminating or self._is(ListState.TERMINATED):
             msg = f"topic {self._topic} was terminated: it takes no more messages; publish to another topic"
             return TopicTerminatedError(msg)
+        if self._is_full and not self._is_open:
+            return topic_full(self._topic)
         return None
 
     def start(self) -> list[ManagedLedgerEffect]:
@@ -126,13 +132,9 @@ class ManagedLedger:
                 return self.appended(ledger_id, through)
             case TopicTick():
                 self._tick(event, out)
-            case (
-                TrimRequested()
-                | CompactionWritten()
-                | RollRequested()
-                | TerminateRequested()
-                | UnloadRequested()
-            ):
+            case TrimRequested() | CompactionWritten():
+                self._ordered(event, out)
+            case RollRequested() | TerminateRequested() | UnloadRequested():
                 self._ordered(event, out)
             case OffloadBegun() | OffloadsWritten() | ReplicasUnneeded() | LedgersRestored():
                 self._ordered(event, out)
@@ -157,7 +159,7 @@ class ManagedLedger:
             self._unloading = True
         elif not isinstance(event, RollRequested):
             self.orders.take(event)
-        elif self._ledger is not None:
+        elif self._ledger is not None and not self._is_full:
             self._ledger.is_superseded = True
         self._go_on(out)
 
@@ -241,6 +243,8 @@ class ManagedLedger:
     def _go_on_idle(self, out: list[ManagedLedgerEffect]) -> None:
         self._begin_change(out)
         if self.phase is Phase.IDLE:
+            if self._is_full:
+                self._fail_pending(topic_full(self._topic), out)
             if self._pending.is_waiting:
                 self._enter(Phase.CREATING, out)
             elif self._terminating and self._is(ListState.CLOSED):
@@ -253,16 +257,13 @@ class ManagedLedger:
         assert ledger is not None
         if ledger.failed:
             self._enter(Phase.ASKING, out)
-        elif ledger.is_full(self._policy, self._pending, self._now_ms):
+        elif ledger.is_full(self._limits, self._pending, self._now_ms):
             self._go_to(Phase.CLOSING)
         else:
             if self._pending.is_waiting:
                 self._send(out)
-            if (
-                self._unloading
-                or self._terminating
-                or ledger.is_idle(self._policy, self._pending, self._now_ms)
-            ):
+            is_idle = ledger.is_idle(self._limits, self._pending, self._now_ms)
+            if is_idle or self._unloading or self._terminating:
                 self._go_to(Phase.CLOSING)
             elif self.orders.are_waiting:
                 self._begin_change(out)
@@ -271,6 +272,11 @@ class ManagedLedger:
     def _is_open(self) -> bool:
         """Whether the list names a ledger that is written."""
         return self._is(ListState.OPEN)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether no other ledger can begin."""
+        return self._update is not None and self._update.room is Room.NONE
 
     def _is(self, state: ListState) -> bool:
         """Whether the list is known, and is in this state."""
@@ -295,9 +301,8 @@ class ManagedLedger:
             self._changed(self._update.answered(event, out), out)
 
     def _list_unreadable(self, request_id: int) -> None:
-        if request_id == self._request_id or (
-            self._update is not None and self._update.is_answer(request_id)
-        ):
+        is_judged = self._update is not None and self._update.is_answer(request_id)
+        if is_judged or request_id == self._request_id:
             self._retry.start(self._now_ms)
 
     def _list_read(self, event: ListRead, out: list[ManagedLedgerEffect]) -> None:
@@ -345,6 +350,7 @@ class ManagedLedger:
         assert self._update is not None
         if outcome is Outcome.DONE:
             out.append(ListKnown(self._update.current, self._update.version))
+            self._limits = limits(self._policy, self._update.room)
             if self.phase is Phase.NAMING:
                 self._begin_ledger()
             else:
@@ -371,11 +377,7 @@ class ManagedLedger:
 
     # Ledgers
 
-    def _ledger_answered(
-        self,
-        event: LedgerCreated | LedgerEnded | LedgerRequestFailed | LedgerDeleted,
-        out: list[ManagedLedgerEffect],
-    ) -> None:
+    def _ledger_answered(self, event: LedgerAnswer, out: list[ManagedLedgerEffect]) -> None:
         if isinstance(event, LedgerDeleted):
             self._deletions.done(event.request_id)
         elif isinstance(event, LedgerRequestFailed) and self._deletions.failed(
@@ -409,13 +411,7 @@ class ManagedLedger:
         before = self._with_end()
         self._unnamed = ledger_id
         self._ledger = OpenLedger(ListedLedger(ledger_id, self._unix_ms, follows=before.last_confirmed))
-        target = replace(
-            before,
-            state=ListState.OPEN,
-            ledgers=(*before.ledgers, self._ledger.listed),
-            last_ledger_created_at_ms=self._unix_ms,
-        )
-        self._propose(Phase.NAMING, target, out)
+        self._propose(Phase.NAMING, self._ledger.named_in(before), out)
 
     def _begin_ledger(self) -> None:
         assert self._ledger is not None
@@ -432,7 +428,7 @@ class ManagedLedger:
             return
         self._acknowledge(self._ledger.id, event.entries - 1, out)
         self._pending.take_back()
-        if self._pending.is_waiting:
+        if self._pending.is_waiting and not self._is_full:
             self._enter(Phase.CREATING, out)
         else:
             self._propose(Phase.RECORDING, self._with_end(), out)
@@ -441,10 +437,14 @@ class ManagedLedger:
 
     def _end(self, error: DaybookError | None, out: list[ManagedLedgerEffect]) -> None:
         self._go_to(Phase.ENDED)
-        count = self._pending.clear()
-        if error is not None and count:
-            out.append(PublishFailed(count, error))
+        if error is not None:
+            self._fail_pending(error, out)
         out.append(TopicEnded(error))
+
+    def _fail_pending(self, error: DaybookError, out: list[ManagedLedgerEffect]) -> None:
+        """Answer for all that has no answer."""
+        if count := self._pending.clear():
+            out.append(PublishFailed(count, error))
 
     def _not_owner(self) -> NotOwnerError:
         return NotOwnerError(f"topic {self._topic} moves to, or has, another owner: look it up again")

@@ -94,6 +94,15 @@ class OpenLedger:
             last_published_at_ms=self._last_published_ms,
         )
 
+    def named_in(self, before: LedgerList) -> LedgerList:
+        """The list with this ledger, open, as its last one."""
+        return replace(
+            before,
+            state=ListState.OPEN,
+            ledgers=(*before.ledgers, self.listed),
+            last_ledger_created_at_ms=self.listed.created_at_ms,
+        )
+
     def recorded_in(self, current: LedgerList) -> LedgerList:
         """The list with the end of this ledger, which is closed; unchanged if it does not name an open ledger."""
         if current.state is not ListState.OPEN:
