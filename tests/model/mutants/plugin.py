@@ -16,6 +16,8 @@ from tests.model.mutants.registry import find, load_catalog
 _PATCH: Final = pytest.MonkeyPatch()
 _SEEN: Final[list[dict[str, str]]] = []
 _CUT: Final = 400
+_SLIPS: Final = (AttributeError, NameError, TypeError)
+"""What the code of a mutant raises once the code that it changes has changed."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,6 +60,15 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Note the outcome of each phase of a test."""
     _note(report.nodeid, report.when, report.outcome, report.longreprtext)
+
+
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Note a failure that the mutant's own code causes."""
+    name = item.config.getoption("--mutant")
+    if name and call.excinfo is not None and isinstance(call.excinfo.value, _SLIPS):
+        module = call.excinfo.traceback[-1].frame.f_globals["__name__"]
+        if module == find(name).apply.__module__:
+            _note(name, "mutant", "failed", f"{call.excinfo.typename}: {call.excinfo.value}")
 
 
 @pytest.hookimpl(trylast=True)

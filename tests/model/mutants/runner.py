@@ -1,7 +1,8 @@
 """Runs mutants, each in a forked child, so that one costs a fraction of a second and none can touch another.
 
 The parent imports pytest once; a child patches, collects one test and runs it. A mutant is caught only if its test
-fails in its own body with the patch and passes without it: an import error or a failing fixture proves nothing.
+fails in its own body with the patch and passes without it: an import error or a failing fixture proves nothing, and neither does a mutant
+whose own code fails, because what it uses has another name by now.
 """
 
 import ast
@@ -119,6 +120,9 @@ def run_mutants(mutants: Sequence[Mutant], jobs: int) -> Iterator[Outcome]:
 def _judge(mutant: Mutant, report: _Report) -> Outcome:
     """The verdict that follows from what the mutated test did."""
     calls = [note for note in report.seen if note["when"] == "call"]
+    for note in report.seen:
+        if note["when"] == "mutant":
+            return Outcome(mutant, Verdict.BROKEN, report.seconds, f"its own code fails: {note['text']}")
     if any(note["outcome"] == "failed" for note in calls):
         return Outcome(mutant, Verdict.CAUGHT, report.seconds)
     failures = [note for note in report.seen if note["outcome"] == "failed"]

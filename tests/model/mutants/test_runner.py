@@ -19,6 +19,9 @@ def lower(monkeypatch):
 def misspelt(monkeypatch):
     monkeypatch.setattr(samples, "limits", lambda: 2)
 
+def outdated(monkeypatch):
+    monkeypatch.setattr(samples, "limit", lambda: samples.limits())
+
 FILE = "tests/model/mutants/samples.py::"
 for name, patch, test in [
     ("caught", lower, "test_pins_the_limit"),
@@ -26,6 +29,7 @@ for name, patch, test in [
     ("only_a_fixture", lower, "test_depends_on_a_fixture"),
     ("red_anyway", lower, "test_is_red_anyway"),
     ("misspelt", misspelt, "test_pins_the_limit"),
+    ("outdated", outdated, "test_pins_the_limit"),
     ("no_such_test", lower, "test_was_renamed"),
 ]:
     twin = type(patch)(patch.__code__, globals(), name)
@@ -47,11 +51,13 @@ def test_each_kind_of_mutant_gets_its_verdict() -> None:
         "only_a_fixture": "broken",
         "red_anyway": "broken",
         "misspelt": "broken",
+        "outdated": "broken",
         "no_such_test": "broken",
     }
     assert "failed in setup" in outcomes["only_a_fixture"][1]
     assert "not green without the mutant" in outcomes["red_anyway"][1]
     assert "has no attribute" in outcomes["misspelt"][1]
+    assert "its own code fails" in outcomes["outdated"][1]
     assert "no such test" in outcomes["no_such_test"][1]
 
 

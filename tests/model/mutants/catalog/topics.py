@@ -89,7 +89,7 @@ def a_list_is_written_whoever_owns_it(self: Any, event: Any, out: list[Any]) -> 
 @around(managed_ledger.ManagedLedger, "_superseded")
 def what_was_trimmed_is_forgotten(superseded: Any, self: Any, found: Any, out: list[Any]) -> None:
     """An owner that lost does not delete what it took out of the list, if the answer to that was lost."""
-    self._orders.leaving = ()
+    self.orders.leaving = ()
     superseded(self, found, out)
 
 
