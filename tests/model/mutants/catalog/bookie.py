@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from daybook.core.bookie.ledger import AttachVerdict, BookieLedger, FenceVerdict, Purpose
+from daybook.core.bookie.open_ledgers import OpenLedgers
 from daybook.core.errors import Code
 from daybook.core.format.frame import FrameHeader
 from daybook.core.ids import EntryId
@@ -91,10 +92,17 @@ def any_ledger_may_be_written(
 
 
 @mutant(20, f"{_TESTS}test_rule_20_after_deletion_and_collection_the_old_writer_is_out", swarm=DELETIONS)
-@instead_of(BookieLedger, "forget")
-def collection_keeps_attachments(self: BookieLedger) -> None:
-    """A collected ledger forgets its fence but not its writer."""
-    self.fenced = False
+def collection_keeps_attachments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collected ledger forgets its fence but not its writer, and lets others in by what was read before."""
+    attached = OpenLedgers.attached
+    monkeypatch.setattr(BookieLedger, "forget", lambda self: setattr(self, "fenced", False))
+    monkeypatch.setattr(
+        OpenLedgers,
+        "attached",
+        lambda self, stream_id, ledger_id: (
+            ledger_id in self._ledgers and attached(self, stream_id, ledger_id)
+        ),
+    )
 
 
 @mutant(
