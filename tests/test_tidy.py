@@ -53,7 +53,7 @@ SLEEPS: dict[str, str] = {
     "tests/cluster/sandbox.py": "the end of a process that is no child of ours",
     "tests/cluster/process.py": "a server that starts can only be asked again",
     "tests/process/chaos/topics/storm.py": "how long a fault lasts is drawn",
-    "tests/unit/broker/test_upkeep.py": "what cycles do shows only in what the topic has",
+    "tests/unit/broker/kit.py": "what cycles do shows only in what the topic has",
     "tests/unit/metadata/test_claim.py": "that a process still waits takes time to show",
     "tests/unit/metadata/test_bookies.py": "that a registration, or the news of one, still waits takes time to show",
     "tests/model/sim/topics/owner.py": "its time is simulated: nobody waits",

@@ -192,6 +192,13 @@ async def frame_client(broker: Broker, *, connect: bool = True) -> AsyncIterator
         client.close()
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until the broker's cycles made `condition` true."""
+    async with asyncio.timeout(LIMIT_S):
+        while not condition():  # noqa: ASYNC110 - a broker's cycles have no event
+            await asyncio.sleep(0.02)
+
+
 async def until_gone(read: Callable[[], Awaitable[object]], error: type[DaybookError]) -> None:
     """Wait until what is read does not exist."""
     async with asyncio.timeout(LIMIT_S):

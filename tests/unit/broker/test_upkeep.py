@@ -1,7 +1,6 @@
 """Trimming, expiry, quotas, deletion and the end of topics, through Pulsar's own client and the broker's policies."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +19,15 @@ from daybook.core.topics.policy import BacklogAction, Degrade, Durability, Polic
 from daybook.local.cluster import LocalCluster
 from daybook.runtime.clock import monotonic_ms
 from daybook.wire.pulsar.pulsar_pb2 import BaseCommand, ServerError
-from tests.unit.broker.kit import LIMIT_S, frame_client, new_topic, running_broker, until_gone, with_pulsar
+from tests.unit.broker.kit import (
+    LIMIT_S,
+    frame_client,
+    new_topic,
+    running_broker,
+    until,
+    until_gone,
+    with_pulsar,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -39,13 +46,6 @@ async def broker(cluster: LocalCluster) -> AsyncIterator[Broker]:
     """A broker whose cycles are short, and whose ledgers are, too."""
     async with running_broker(cluster, **FAST) as started:
         yield started
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until the broker's cycles made `condition` true."""
-    async with asyncio.timeout(LIMIT_S):
-        while not condition():  # noqa: ASYNC110 - a broker's cycles have no event
-            await asyncio.sleep(0.02)
 
 
 async def publish(broker: Broker, topic: str, count: int, size_bytes: int = 100) -> None:

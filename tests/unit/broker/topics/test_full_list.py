@@ -1,7 +1,6 @@
 """A topic whose list can name no more ledgers, with bounds that a few ledgers reach: what clients of its broker see, and who is told."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from daybook.core.topics.ledger_list import Compaction
 from daybook.core.topics.name import TopicName
 from daybook.local.cluster import LocalCluster
 from daybook.wire.pulsar.pulsar_pb2 import BaseCommand, ServerError
-from tests.unit.broker.kit import LIMIT_S, FrameClient, contents, frame_client, new_topic, running_broker
+from tests.unit.broker.kit import FrameClient, contents, frame_client, new_topic, running_broker, until
 
 pytestmark = pytest.mark.integration
 
@@ -40,13 +39,6 @@ async def broker(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> Asyn
     monkeypatch.setattr(upkeep, "NEARLY_FULL_BYTES", FULL_BYTES)
     async with running_broker(cluster, **SETTINGS) as started:
         yield started
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until the broker made `condition` true."""
-    async with asyncio.timeout(LIMIT_S):
-        while not condition():  # noqa: ASYNC110 - a broker's cycles have no event
-            await asyncio.sleep(0.02)
 
 
 async def filled(broker: Broker, client: FrameClient, topic: str) -> tuple[Topic, list[bytes]]:
