@@ -154,7 +154,7 @@ class Cursor:
                 if event.request_id == self._request_id:
                     self._ledger_answered(event, out)
             case LedgerDeleted():
-                self._deletions.done(event.request_id)
+                self._deletions.done(event.request_id, out)
             case LedgerRequestFailed():
                 self._ledger_failed(event, out)
             case _:

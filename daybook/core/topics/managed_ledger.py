@@ -379,7 +379,7 @@ class ManagedLedger:
 
     def _ledger_answered(self, event: LedgerAnswer, out: list[ManagedLedgerEffect]) -> None:
         if isinstance(event, LedgerDeleted):
-            self._deletions.done(event.request_id)
+            self._deletions.done(event.request_id, out)
         elif isinstance(event, LedgerRequestFailed) and self._deletions.failed(
             event.request_id, self._now_ms
         ):
