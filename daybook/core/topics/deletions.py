@@ -10,7 +10,6 @@ from daybook.core.ids import LedgerId
 from daybook.core.machine import RequestIds, RetryTimer
 from daybook.core.topics.events import DeleteLedger
 
-
 TOGETHER_MAX: Final = 32
 """How many deletions of one owner are under way at a time."""
 

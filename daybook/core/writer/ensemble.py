@@ -50,6 +50,7 @@ class Ensemble:
         "_replacer",
         "_retake_pause",
         "_state",
+        "_stuck_lac",
         "_stuck_since_ms",
         "_window",
         "changes",
@@ -71,7 +72,10 @@ class Ensemble:
         self.reported_missing: tuple[BookieId, ...] = ()
         """The bookies of the last `Degraded`."""
         self._stuck_since_ms: int | None = None
-        """Since when there are too few bookies for an ack quorum."""
+        """Since when nothing was acknowledged for want of an ack quorum. A bookie that takes a place ends that once it has answered for an
+        entry: it may refuse all of them, as one in limbo does."""
+        self._stuck_lac = NO_ENTRY
+        """The LAC then."""
 
     @property
     def is_degraded(self) -> bool:
@@ -245,12 +249,9 @@ class Ensemble:
         self._leave_out(failed)
         if state.is_connected and not state.policy.go_on_without_spare:
             return Stop(no_spare(state.ledger_id, self.reported_missing))
-        if self._can_ack:
-            self._stuck_since_ms = None
-        elif self._stuck_since_ms is None:
-            self._stuck_since_ms = state.now_ms
-            return self.check_stuck()
-        return None
+        if not self._can_ack and (self._stuck_since_ms is None or state.last_add_confirmed > self._stuck_lac):
+            self._stuck_since_ms, self._stuck_lac = state.now_ms, state.last_add_confirmed
+        return self.check_stuck()
 
     @property
     def _can_ack(self) -> bool:
@@ -271,7 +272,10 @@ class Ensemble:
         state = self._state
         if self._stuck_since_ms is None or not state.is_connected or state.update.is_pending:
             return None
-        if not state.appends:
+        if self._can_ack:
+            if not state.appends or state.last_add_confirmed > self._stuck_lac:
+                self._stuck_since_ms = None
+        elif not state.appends:
             self._stuck_since_ms = state.now_ms
         elif state.now_ms - self._stuck_since_ms >= state.policy.quorum_wait_ms:
             held_up = self._held_up() if can_still_ack(state.quorum, self._window.live) else None
@@ -308,8 +312,6 @@ class Ensemble:
         if fragment != old:
             self.changes += 1
             state.out.append(EnsembleChanged(fragment.first_entry, fragment.bookies))
-        if self._can_ack:
-            self._stuck_since_ms = None
         self._report_missing()
 
     def _publish_to(self, bookie: BookieId) -> None:

@@ -100,6 +100,10 @@ REGRESSIONS: Final = {
         "a drain told a bookie to be read-only, whose name another process took over before it had registered so: the drain waited without end",
         in_product=True,
     ),
+    6208383: Regression(
+        "two bookies in limbo of an open ledger took turns in its ensemble: each change began the time anew for which appends wait for a quorum",
+        in_product=True,
+    ),
     6047057: Regression("the same as 6015002"),
     6163560: Regression(
         "a drain took a bookie that was away for a moment for read-only, so a writer named it after the listing; the simulated operator, who was told that it is drained, left it stopped with what it had",

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from daybook.core.effects import EnsembleChanged
 from daybook.core.errors import Code, NotEnoughBookiesError
 from daybook.core.events import (
     BookiesChanged,
@@ -153,6 +154,44 @@ def test_without_a_quorum_an_idle_handle_does_not_end_and_each_write_waits_its_f
     assert world.end is None
     world.tick(3000)
     assert isinstance(world.end, NotEnoughBookiesError)
+
+
+def test_bookies_that_refuse_everything_one_after_the_other_do_not_let_writes_wait_without_end() -> None:
+    """Each is taken again once its quarantine is over, as in limbo of the ledger: nothing is acknowledged meanwhile."""
+    policy = WriterPolicy(quorum_wait_ms=5000, quarantine_ms=1000)
+    world = WriterWorld(spares="d", quorum=(3, 3, 3), policy=policy)
+    token = world.write("x")
+    world.ack("a b")
+    refusing, waited_ms = ("c", "d"), 0
+    while world.end is None and waited_ms < 20_000:
+        for bookie in refusing:
+            if bookie in world.current.last_fragment.bookies and world.owed(bookie):
+                world.fail(bookie, Code.LIMBO)
+        if world.pending_cas is not None:
+            world.cas()
+        world.tick(250)
+        waited_ms += 250
+    assert isinstance(world.errors[token], NotEnoughBookiesError)
+    assert waited_ms <= policy.quorum_wait_ms + 2 * policy.quarantine_ms
+    assert len(world.of_kind(EnsembleChanged)) > 2, "they took turns"
+
+
+def test_the_wait_for_a_quorum_begins_anew_once_something_was_acknowledged() -> None:
+    world = WriterWorld(spares="", policy=WriterPolicy(quorum_wait_ms=5000))
+    world.write("x")
+    world.down("b c")
+    world.tick(4000)
+    world.register("a b c")
+    world.ack("b")
+    world.cas()
+    world.ack("a b")
+    assert world.lac == 0
+    token = world.write("y")
+    world.down("b")
+    world.tick(4000)
+    assert world.end is None, "it waits for the second quorum since 4 s"
+    world.tick(1000)
+    assert isinstance(world.errors[token], NotEnoughBookiesError)
 
 
 def test_a_quarantined_bookie_is_taken_where_no_quorum_is_left_without_it() -> None:
