@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from daybook.core.bookie.ledger import Purpose
 from daybook.core.bookie.listing import Known, Listing
 from daybook.core.bookie.machine import BookieMachine
 from daybook.core.format.intervals import IntervalSet
@@ -126,6 +127,11 @@ class LedgerTable:
         with self.lock:
             found = self.storage.cache.next_from(ledger_id, entry)
         return found is not None and found[0] == entry
+
+    def end_attachment(self, stream_id: int, ledger_id: LedgerId, purpose: Purpose) -> None:
+        """The stream's client is done with the ledger. Takes the lock itself."""
+        with self.lock:
+            self.machine.ledgers.end_attachment(stream_id, ledger_id, purpose)
 
     def detach(self, stream_id: int) -> None:
         """The stream ended. Takes the lock itself."""

@@ -132,6 +132,7 @@ class BookieServer:
             message_bytes_max=MESSAGE_BYTES_MAX,
             lane_address=self.advertised_lane,
             takes_lac_tables=True,
+            takes_detach=True,
         )
         return pb.ServerControl(hello=hello)
 

@@ -15,12 +15,14 @@ PURPOSE_WRITE: Purpose
 PURPOSE_RECOVERY: Purpose
 
 class ClientControl(_message.Message):
-    __slots__ = ("hello", "attach")
+    __slots__ = ("hello", "attach", "detach")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     ATTACH_FIELD_NUMBER: _ClassVar[int]
+    DETACH_FIELD_NUMBER: _ClassVar[int]
     hello: ClientHello
     attach: Attach
-    def __init__(self, hello: _Optional[_Union[ClientHello, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ...) -> None: ...
+    detach: Detach
+    def __init__(self, hello: _Optional[_Union[ClientHello, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., detach: _Optional[_Union[Detach, _Mapping]] = ...) -> None: ...
 
 class ClientHello(_message.Message):
     __slots__ = ("client",)
@@ -38,6 +40,14 @@ class Attach(_message.Message):
     purpose: Purpose
     def __init__(self, ledger_id: _Optional[int] = ..., key: _Optional[str] = ..., purpose: _Optional[_Union[Purpose, str]] = ...) -> None: ...
 
+class Detach(_message.Message):
+    __slots__ = ("ledger_id", "purpose")
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    PURPOSE_FIELD_NUMBER: _ClassVar[int]
+    ledger_id: int
+    purpose: Purpose
+    def __init__(self, ledger_id: _Optional[int] = ..., purpose: _Optional[_Union[Purpose, str]] = ...) -> None: ...
+
 class ServerControl(_message.Message):
     __slots__ = ("hello", "attached", "ended")
     HELLO_FIELD_NUMBER: _ClassVar[int]
@@ -49,18 +59,20 @@ class ServerControl(_message.Message):
     def __init__(self, hello: _Optional[_Union[ServerHello, _Mapping]] = ..., attached: _Optional[_Union[Attached, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ...) -> None: ...
 
 class ServerHello(_message.Message):
-    __slots__ = ("bookie_id", "boot_id", "message_bytes_max", "lane_address", "takes_lac_tables")
+    __slots__ = ("bookie_id", "boot_id", "message_bytes_max", "lane_address", "takes_lac_tables", "takes_detach")
     BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     LANE_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     TAKES_LAC_TABLES_FIELD_NUMBER: _ClassVar[int]
+    TAKES_DETACH_FIELD_NUMBER: _ClassVar[int]
     bookie_id: str
     boot_id: str
     message_bytes_max: int
     lane_address: str
     takes_lac_tables: bool
-    def __init__(self, bookie_id: _Optional[str] = ..., boot_id: _Optional[str] = ..., message_bytes_max: _Optional[int] = ..., lane_address: _Optional[str] = ..., takes_lac_tables: _Optional[bool] = ...) -> None: ...
+    takes_detach: bool
+    def __init__(self, bookie_id: _Optional[str] = ..., boot_id: _Optional[str] = ..., message_bytes_max: _Optional[int] = ..., lane_address: _Optional[str] = ..., takes_lac_tables: _Optional[bool] = ..., takes_detach: _Optional[bool] = ...) -> None: ...
 
 class Ended(_message.Message):
     __slots__ = ("detail",)

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Final, Protocol
 
-from daybook.core.bookie.ledger import LacAnswer
+from daybook.core.bookie.ledger import LacAnswer, Purpose
 from daybook.core.errors import Code, FrameError
 from daybook.core.format.frame import FrameHeader, damaged_frames, split_message
 from daybook.core.format.lac_table import decode_lac_table
@@ -274,6 +274,9 @@ class AppendStream:
             self.client = control.hello.client[:_CLIENT_NAME_MAX]
         elif kind == "attach":
             self.shared.attach(self, control.attach)
+        elif kind == "detach":
+            detach = control.detach
+            self.shared.table.end_attachment(self.stream_id, detach.ledger_id, purpose_of(detach.purpose))
         else:
             text = "a control message of another release: upgrade the bookies before the clients"
             raise StreamError(text)
@@ -380,3 +383,8 @@ class AppendStream:
         metrics.add_frames.inc(len(frames))
         metrics.add_entries.inc(sum([header.count for header, _ in frames]))
         metrics.add_bytes.inc(size_bytes)
+
+
+def purpose_of(purpose: int) -> Purpose:
+    """The purpose that a control message names."""
+    return Purpose.RECOVERY if purpose == pb.PURPOSE_RECOVERY else Purpose.WRITE

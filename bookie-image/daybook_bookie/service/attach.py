@@ -13,7 +13,7 @@ import threading
 from collections import defaultdict, deque
 from typing import Final, NamedTuple
 
-from daybook.core.bookie.ledger import AttachVerdict, Purpose
+from daybook.core.bookie.ledger import AttachVerdict
 from daybook.core.bookie.questions import Attachment
 from daybook.core.errors import Code, DaybookError
 from daybook.runtime.logs import get_logger
@@ -22,7 +22,7 @@ from daybook_bookie.identity.rollback import RollBackGuard
 from daybook_bookie.journal.format import Record
 from daybook_bookie.ledgers import LedgerTable
 from daybook_bookie.metrics import BookieMetrics
-from daybook_bookie.service.append import AppendStream
+from daybook_bookie.service.append import AppendStream, purpose_of
 from daybook_bookie.service.questions import Questions
 
 _LOG: Final = get_logger(__name__)
@@ -88,7 +88,7 @@ class Attacher:
             stream.stream_id,
             request.ledger_id,
             request.key,
-            _purpose(request),
+            purpose_of(request.purpose),
             has_ended=lambda: stream.is_closed,
         )
         with self._table.lock:
@@ -188,7 +188,3 @@ class Attacher:
             _LOG.warning("a wrong password", ledger_id=request.ledger_id, client=stream.client)
         answer = pb.Attached(ledger_id=request.ledger_id, purpose=request.purpose, code=code, detail=detail)
         return pb.ServerControl(attached=answer)
-
-
-def _purpose(request: pb.Attach) -> Purpose:
-    return Purpose.RECOVERY if request.purpose == pb.PURPOSE_RECOVERY else Purpose.WRITE

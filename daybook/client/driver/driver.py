@@ -99,6 +99,7 @@ class MachineDriver(Generic[EffectT]):
         self._writer = writer
         self._timers = timers or Timers(0)
         self._channels = channels
+        channels.use(self)
         self._ledgers = ledgers
         self._handle = handle
         self._current = current
@@ -174,8 +175,9 @@ class MachineDriver(Generic[EffectT]):
 
     def stop(self) -> None:
         """Stop feeding the machine: what is under way is given up, late answers are dropped."""
+        if not self._stopped:
+            self._channels.forget(self)
         self._stopped = True
-        self._channels.forget(self)
         for task in self._tasks:
             task.cancel()
 

@@ -6,7 +6,7 @@ from daybook.core.errors import Code
 from daybook.core.ids import BookieId, LedgerId
 from daybook.wire import bookie_pb2 as pb
 
-AttachKey: TypeAlias = tuple[LedgerId, int]
+AttachKey: TypeAlias = tuple[LedgerId, pb.Purpose]
 """What a stream knows an attachment by: ledger and purpose."""
 
 

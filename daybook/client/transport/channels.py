@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -11,7 +12,7 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 import grpc
 
 from daybook.client.driver.flush_queue import FlushQueue
-from daybook.client.driver.sink import FrameSink
+from daybook.client.driver.sink import AttachKey, FrameSink
 from daybook.client.transport.calls import BookieCalls
 from daybook.client.transport.connection_errors import ConnectionErrors
 from daybook.client.transport.endpoint import endpoint
@@ -87,6 +88,8 @@ class ChannelPool:
         self.read_registration: Callable[[BookieId], Awaitable[BookieInfo | None]] = self._as_known
         """How to ask the metadata store, once there is one."""
         self._streams: dict[BookieId, FrameSender] = {}
+        self._users: Counter[AttachKey] = Counter()
+        """How many machines write with an attachment, or may."""
         self._calls: dict[BookieId, _Open] = {}
         self._closed = asyncio.Event()
         self.connection_errors = ConnectionErrors()
@@ -268,10 +271,21 @@ class ChannelPool:
         self._why_no_credentials = ""
         return credentials
 
+    def use(self, sink: FrameSink) -> None:
+        """`sink` may attach its ledger to streams, until it is forgotten."""
+        self._users[sink.attach_key] += 1
+
     def forget(self, sink: FrameSink) -> None:
-        """Drop what `sink` has queued anywhere."""
+        """Drop what `sink` has queued anywhere, and its attachments, unless another one uses them."""
+        key = sink.attach_key
+        self._users[key] -= 1
+        is_last = not self._users[key]
+        if is_last:
+            del self._users[key]
         for stream in self._streams.values():
             stream.forget(sink)
+            if is_last:
+                stream.detach(key)
 
     async def close(self) -> None:
         """Close every channel. Whatever still runs then, such as a recovery that is notified of its lost streams, finds no bookie any more."""

@@ -10,9 +10,18 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from typing import Final
 
 from daybook.client.driver.sink import AttachKey, FrameSink
+from daybook.client.transport.attachments import (
+    ATTACH_PATIENCE_S,
+    ATTACH_PAUSE_MAX_S,
+    ATTACH_PAUSE_S,
+    ATTACH_TIMEOUT_S,
+    Attaching,
+    Queued,
+    detach_control,
+)
 from daybook.client.transport.calls import known_code
 from daybook.client.transport.link import AppendLink, Message, OpenLink
 from daybook.client.transport.round_trips import RoundTrips, TimedMessages
@@ -24,7 +33,7 @@ from daybook.core.lac_rows import LacRows
 from daybook.core.stream import StreamAnswer, StreamError, StreamWindow
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb
-from daybook.wire.messages import decode_from_bookie, encode_client_control
+from daybook.wire.messages import decode_from_bookie
 
 log = get_logger(__name__)
 
@@ -32,38 +41,11 @@ MESSAGE_BYTES_TARGET: Final = 1024 * 1024
 STALL_TIMEOUT_S: Final = 5.0
 """A bookie that answers none of the messages under way for so long has failed (BookKeeper: addEntryTimeoutSec)."""
 _STALL_CHECK_S: Final = 0.5
-ATTACH_TIMEOUT_S: Final = 30.0
-"""How long one ledger waits for the answer to its attachment. Above the time-out of the bookie, which asks ZooKeeper and
-answers UNAVAILABLE if ZooKeeper is unavailable: meanwhile the bookie serves all other ledgers (rule 46)."""
-ATTACH_PATIENCE_S: Final = 30.0
-"""How long a ledger repeats its request to a bookie that has too many attachments waiting, before its frames fail there: the
-bookie works and answers, and tens of thousands of ledgers that change to another bookie would only move the queue."""
-ATTACH_PAUSE_S: Final = 0.05
-"""The first pause of that; the next ones are longer, and none is the same for all ledgers."""
-ATTACH_PAUSE_MAX_S: Final = 1.0
 LAC_PAUSE_S: Final = 0.5
 """The first pause before lost LACs are published again; the next ones are twice as long, and none is the same for all clients."""
 LAC_PAUSE_MAX_S: Final = 30.0
 _UNANSWERED: Final = 0
 """The send id of a frame whose outcome no machine waits for; theirs begin at 1."""
-
-Queued: TypeAlias = tuple[FrameSink, int, bytes]
-"""A frame on its way: whose it is, its send id, its bytes. A plain tuple, because one is made for every frame."""
-
-
-class _Attaching:
-    """A ledger that waits for its attachment, and the frames that wait for it."""
-
-    __slots__ = ("asked_again", "asked_s", "control", "frames", "row", "since_s")
-
-    def __init__(self, control: bytes, since_s: float) -> None:
-        self.control = control
-        self.since_s = since_s
-        self.asked_s = since_s
-        self.frames: list[Queued] = []
-        self.row: tuple[FrameSink, bytes] | None = None
-        """The LAC that was last published, if any was."""
-        self.asked_again = 0
 
 
 class FrameSender:
@@ -91,7 +73,7 @@ class FrameSender:
         self._queue: deque[Queued] = deque()
         self._queued_bytes = 0
         self._controls: list[bytes] = []
-        self._attaching: dict[AttachKey, _Attaching] = {}
+        self._attaching: dict[AttachKey, Attaching] = {}
         self.attaching: set[LedgerId] = set()
         """The ledgers whose writer has frames that wait for its attachment. Nobody answers a row: one alone does not count."""
         self._attached: set[AttachKey] = set()
@@ -100,7 +82,7 @@ class FrameSender:
         self._link: AppendLink | None = None
         """Once the bookie was found to be the right one."""
         self._rows: LacRows[FrameSink] = LacRows()
-        self._takes_tables = False
+        self._takes_tables = self._takes_detach = False
         self._rows_retry: asyncio.TimerHandle | None = None
         self._rows_retries = 0
         self._is_pump_due = False
@@ -142,17 +124,26 @@ class FrameSender:
             self._attach(sink).row = (sink, row)
             self._open()
 
-    def _attach(self, sink: FrameSink) -> _Attaching:
+    def _attach(self, sink: FrameSink) -> Attaching:
         """Ask for the attachment, unless that was done."""
         key = sink.attach_key
         attaching = self._attaching.get(key)
         if attaching is None:
-            attach = pb.Attach(ledger_id=sink.ledger_id, key=sink.key, purpose=sink.purpose)
-            control = encode_client_control(pb.ClientControl(attach=attach))
-            attaching = self._attaching[key] = _Attaching(control, asyncio.get_running_loop().time())
-            self._controls.append(control)
+            attaching = self._attaching[key] = Attaching(sink, asyncio.get_running_loop().time())
+            self._controls.append(attaching.control)
             self._send_soon()
+        attaching.is_unused = False
         return attaching
+
+    def detach(self, key: AttachKey) -> None:
+        """Nobody in this client uses the attachment any more."""
+        if key in self._attached:
+            self._attached.discard(key)
+            if self._takes_detach:
+                self._controls.append(detach_control(key))
+                self._send_soon()
+        elif key in self._attaching:
+            self._attaching[key].is_unused = True
 
     def _open(self) -> None:
         if self._task is None:
@@ -196,6 +187,7 @@ class FrameSender:
         await self._check(link.hello)
         self._link = link
         self._takes_tables = link.hello.takes_lac_tables
+        self._takes_detach = link.hello.takes_detach
         self._rows_retries = 0
         self._resume_rows()
         self._pump()
@@ -366,11 +358,13 @@ class FrameSender:
                 if attaching.row is not None:
                     self._rows.publish(*attaching.row)
                     self._send_soon()
+                if attaching.is_unused:
+                    self.detach(key)
             return
         log.info("attach refused", bookie=self.bookie, ledger_id=attached.ledger_id, why=attached.detail)
         self._fail_attaching(key, known_code(attached.code))
 
-    def _take_attaching(self, key: AttachKey) -> _Attaching | None:
+    def _take_attaching(self, key: AttachKey) -> Attaching | None:
         """The ledger waits no more."""
         if key[1] == pb.PURPOSE_WRITE:
             self.attaching.discard(key[0])
@@ -409,7 +403,7 @@ class FrameSender:
         loop.call_later(pause_s, self._ask_again, key, attaching)
         return True
 
-    def _ask_again(self, key: AttachKey, attaching: _Attaching) -> None:
+    def _ask_again(self, key: AttachKey, attaching: Attaching) -> None:
         if self._attaching.get(key) is attaching:  # the stream may have ended, and another one begun
             attaching.asked_s = asyncio.get_running_loop().time()
             self._controls.append(attaching.control)

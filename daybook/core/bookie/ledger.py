@@ -201,6 +201,11 @@ class BookieLedger:
         self._writers.discard(stream_id)
         self._recoverers.discard(stream_id)
 
+    def end_attachment(self, stream_id: int, purpose: Purpose) -> bool:
+        """The stream sends no more frames of this purpose; whether it may still send others."""
+        self._streams(purpose).discard(stream_id)
+        return stream_id in self._writers or stream_id in self._recoverers
+
     def forget(self) -> None:
         """The ledger is deleted and collected here: writers must attach again, to a new object (rule 20)."""
         self.forgotten = True

@@ -1,14 +1,15 @@
 """The ledgers of a bookie that are in memory, and which streams hold them.
 
 A ledger's object lives while a stream is attached to it, a request holds it, or its fence is not durable. Otherwise it is
-restored from storage when somebody asks for it. An attachment ends with its stream, or when the ledger is deleted: memory
-grows with the ledgers that a living stream was ever attached to, as long as these exist.
+restored from storage when somebody asks for it. An attachment ends with its stream, when the ledger is deleted, or when the client says
+that it is done with the ledger. A client of an earlier release does not say so: then memory grows with the ledgers that its stream was
+ever attached to, as long as these exist.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
 
-from daybook.core.bookie.ledger import BookieLedger, LedgerRecord
+from daybook.core.bookie.ledger import BookieLedger, LedgerRecord, Purpose
 from daybook.core.ids import LedgerId
 
 
@@ -96,6 +97,13 @@ class OpenLedgers:
     def is_attached(self, stream_id: int) -> bool:
         """Whether the stream holds any ledger."""
         return stream_id in self._ledgers_of_stream
+
+    def end_attachment(self, stream_id: int, ledger_id: LedgerId, purpose: Purpose) -> None:
+        """The stream's client is done with the ledger; nothing if it is not attached, or not any more."""
+        is_attached = ledger_id in self._ledgers_of_stream.get(stream_id, ())
+        if is_attached and not self._ledgers[ledger_id].end_attachment(stream_id, purpose):
+            self._release_from(stream_id, ledger_id)
+            self.release(ledger_id)
 
     def detach(self, stream_id: int) -> None:
         """The stream ended."""

@@ -197,6 +197,11 @@ class SimBookie(BookieCalls):
         check = partial(self._check_attachment, attachment, stream)
         self.settle(attachment, partial(self._attach_settled, attachment, stream, purpose), check)
 
+    def end_attachment(self, stream: Stream, ledger_id: LedgerId, purpose: Purpose) -> None:
+        """A client is done with a ledger."""
+        if not stream.ended and self.serving:
+            self.machine.ledgers.end_attachment(stream.number, ledger_id, purpose)
+
     def _check_attachment(
         self, attachment: Attachment[Written], stream: Stream, asked: BookieLedger | None
     ) -> None:

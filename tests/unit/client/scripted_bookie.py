@@ -64,14 +64,17 @@ class ScriptedBookie:
         read: Iterable[bytes | Exception] = (),
         unary: dict[str, Any] | None = None,
         name: BookieId = "b0",
-        takes_lac_tables: bool = True,
+        is_older: bool = False,
     ) -> None:
-        """`read`: the messages of every read answer. `unary`: the answers by method name; an event is waited for."""
+        """`read`: the messages of every read answer. `unary`: the answers by method name; an event is waited for.
+
+        `is_older`: its hello is that of a release that takes neither tables of LACs nor ends of attachments.
+        """
         self._append_script = append
         self._read_answer = tuple(read)
         self._unary = unary or {}
         self.name = name
-        self._takes_lac_tables = takes_lac_tables
+        self._is_current = not is_older
         self.streams = 0
         self.address = self.lane_address = ""
         self.asked = asyncio.Event()
@@ -127,7 +130,10 @@ class ScriptedBookie:
         number = self.streams
         await anext(aiter(requests))
         hello = pb.ServerHello(
-            bookie_id=self.name, boot_id=f"boot {number}", takes_lac_tables=self._takes_lac_tables
+            bookie_id=self.name,
+            boot_id=f"boot {number}",
+            takes_lac_tables=self._is_current,
+            takes_detach=self._is_current,
         )
         yield encode_server_control(pb.ServerControl(hello=hello))
         assert self._append_script is not None

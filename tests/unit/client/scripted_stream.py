@@ -21,9 +21,9 @@ async def anyone(_boot_id: str) -> bool:
 
 
 @asynccontextmanager
-async def stream_to(script: AppendScript, *, takes_tables: bool = True) -> AsyncIterator[FrameSender]:
+async def stream_to(script: AppendScript, *, is_older: bool = False) -> AsyncIterator[FrameSender]:
     """A stream to a bookie that follows `script`."""
-    async with ScriptedBookie(script, takes_lac_tables=takes_tables) as bookie:
+    async with ScriptedBookie(script, is_older=is_older) as bookie:
         stream = FrameSender("b0", bookie.open_link, anyone, lambda: None, lambda _: None, RoundTrips())
         try:
             yield stream

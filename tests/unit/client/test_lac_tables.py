@@ -214,7 +214,7 @@ async def test_a_writer_that_is_gone_is_not_notified() -> None:
 
 async def test_a_bookie_of_an_earlier_release_gets_a_frame_whose_answer_nobody_waits_for() -> None:
     bookie = Bookie()
-    async with stream_to(bookie, takes_tables=False) as stream:
+    async with stream_to(bookie, is_older=True) as stream:
         sink = RecordingSink(1)
         stream.publish_lac(sink, row(1, 3))
         while (came := await bookie.came.get())[0] != "frames":

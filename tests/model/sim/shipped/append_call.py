@@ -61,6 +61,12 @@ class AppendCall:
                 attach = control.attach
                 purpose = _PURPOSES[attach.purpose]
                 self._send(self._bookie.attach, self._stream, attach.ledger_id, attach.key, purpose)
+            elif control.HasField("detach"):
+                assert self._bookie.name not in self._process.cluster.older, (
+                    "its hello says that it takes none"
+                )
+                purpose = _PURPOSES[control.detach.purpose]
+                self._send(self._bookie.end_attachment, self._stream, control.detach.ledger_id, purpose)
             else:
                 self._send(self._hello)
         await asyncio.sleep(0)  # a message leaves with another turn of the loop
@@ -99,6 +105,7 @@ class AppendCall:
             boot_id=bookie.boot_id,
             message_bytes_max=1 << 23,
             takes_lac_tables=bookie.name not in self._process.cluster.older,
+            takes_detach=bookie.name not in self._process.cluster.older,
         )
         answer = encode_server_control(pb.ServerControl(hello=hello))
         if not stream.send(self._process, self._came, answer):

@@ -238,3 +238,19 @@ def test_a_stream_that_ends_while_its_attachments_wait_harms_no_other(
     machine = bookie.bookie.table.machine
     with bookie.bookie.table.lock:
         assert machine.ledgers.get(1) is None, "nobody is attached to it"
+
+
+def test_a_client_that_is_done_with_a_ledger_is_attached_no_more(start_bookie: StartBookie) -> None:
+    bookie = start_bookie()
+    create(bookie, 1)
+    stream = bookie.open_stream()
+    assert stream.hello.takes_detach
+    assert stream.attach(1) is Code.OK
+    assert stream.add(frame_of(1, 0, [b"a"])) == {}
+    stream.say(pb.ClientControl(detach=pb.Detach(ledger_id=1, purpose=pb.PURPOSE_WRITE)))
+    assert stream.add(frame_of(1, 1, [b"b"])) == {0: Code.NOT_ATTACHED}
+    assert bookie.bookie.table.machine.ledgers.get(1) is None, (
+        "its memory does not grow with what was written"
+    )
+    assert stream.attach(1) is Code.OK
+    assert stream.add(frame_of(1, 1, [b"b"])) == {}

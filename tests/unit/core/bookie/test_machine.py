@@ -246,6 +246,24 @@ def test_a_deleted_ledger_is_released_by_the_streams_that_were_attached_to_it() 
     assert ledgers.get(LEDGER + 1) is None
 
 
+def test_a_ledger_leaves_memory_once_its_clients_are_done_with_it() -> None:
+    bookie = Bookie()
+    ledgers = bookie.machine.ledgers
+    bookie.enter()
+    bookie.enter(purpose=Purpose.RECOVERY)
+    ledgers.end_attachment(RECOVERER, LEDGER, Purpose.RECOVERY)
+    assert bookie.send(frame(0)).refused == {}, "another stream is done with it"
+    ledgers.end_attachment(WRITER, LEDGER, Purpose.WRITE)
+    assert bookie.send(frame(1)).refused == {0: Code.NOT_ATTACHED}
+    assert ledgers.is_attached(WRITER), "for a recovery"
+    ledgers.end_attachment(WRITER, LEDGER, Purpose.RECOVERY)
+    assert ledgers.get(LEDGER) is None
+    assert not ledgers.is_attached(WRITER)
+    ledgers.end_attachment(WRITER, LEDGER, Purpose.WRITE)
+    bookie.enter()
+    assert bookie.send(frame(1)).refused == {}
+
+
 # Limbo
 
 
