@@ -442,6 +442,7 @@ class Ledger:
             return
         self.is_over = True
         self._driver.stop()
+        self._alarm.stop()
         self._admission.end()
         self._refuse(error)
         for token in list(self._waiters):

@@ -6,9 +6,12 @@ do so for the same few moments, and the heap holds each moment once.
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import Final, Protocol
 
 from daybook.core.writer.writer import LedgerWriter
+
+_NEVER: Final = -1
+"""The moment of an alarm that is stopped: no other one is earlier, and none wakes it."""
 
 
 class Timed(Protocol):
@@ -69,3 +72,7 @@ class Alarm:
             self._due_ms = None
             self._tick(now_ms)
             self.set()
+
+    def stop(self) -> None:
+        """Nothing is done for the writer any more: an alarm that is set again would keep it, and all of its handle, in memory."""
+        self._due_ms = _NEVER

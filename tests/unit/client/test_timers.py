@@ -1,7 +1,10 @@
 """Who is woken when: a writer that waits for nothing is not asked, and one that waits is not forgotten."""
 
+import pytest
+
 from daybook.client.driver.shared import Shared
 from daybook.client.driver.timers import Timers
+from daybook.core.errors import Code
 from daybook.core.writer.policy import WriterPolicy
 from tests.unit.client.handle_kit import open_handle, turns
 
@@ -70,3 +73,25 @@ async def test_a_writer_whose_bookie_owes_an_entry_for_long_is_woken_then() -> N
         shared.timers.tick(1501)
         ledger.append_soon(b"y", lambda *_: None)
         assert ledger.is_degraded
+
+
+@pytest.mark.parametrize("end", ["close", "abandon", "fence"])
+async def test_nobody_waits_for_a_tick_once_the_handle_is_over(end: str) -> None:
+    """Each ledger that a client ever closed would cost it memory, and time with every tick."""
+    shared = Shared(0)
+    async with open_handle(shared=shared) as (ledger, bookies):
+        ledger.append_soon(b"x", lambda *_: None)
+        await turns()
+        late = bookies.sent.pop()
+        bookies.acknowledge()
+        if end == "fence":
+            bookie, sink, send_id = late
+            sink.frame_failed(bookie, send_id, Code.FENCED)
+        elif end == "abandon":
+            await ledger.abandon()
+        else:
+            await ledger.close()
+        assert ledger.is_over
+        shared.timers.tick(100_000)
+        shared.timers.tick(200_000)
+        assert not shared.timers._waiting
