@@ -6,7 +6,7 @@ until its consumer has too much that it has not taken yet.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any, Final, Protocol, TypeVar
 
@@ -217,7 +217,7 @@ class Reader:
             policy=policy,
             now_ms=monotonic_ms(),
         )
-        with self._running(machine) as running:
+        with self._running(machine, machine.pass_time) as running:
             async for effect in running.results():
                 match effect:
                     case Deliver(entries, size_bytes):
@@ -248,8 +248,11 @@ class Reader:
                     case ReadFailed(error):
                         raise self._explained(error)
 
-    def _running(self, machine: Machine[Any, EffectT]) -> Running[EffectT]:
-        return Running(machine, self.id, self.metadata.password_hash, self._surroundings)
+    def _running(
+        self, machine: Machine[Any, EffectT], pass_time: Callable[[int], None] | None = None
+    ) -> Running[EffectT]:
+        key = self.metadata.password_hash
+        return Running(machine, self.id, key, self._surroundings, pass_time=pass_time)
 
     def _explained(self, error: DaybookError) -> DaybookError:
         return self._surroundings.channels.connection_errors.explain(error)

@@ -35,7 +35,8 @@ What a driver owes a machine:
   (`Code.TIMEOUT`, `Code.CONNECTION_LOST`, `CasOutcome.UNKNOWN`), never a guess. If it comes later all the same, the driver
   may feed it: a machine drops what it no longer waits for (rule 18).
 - *News, unasked:* `Tick` every few dozen milliseconds, with a monotonic clock; `BookieFailed` when the connection to a bookie
-  is lost; `BookiesChanged` when bookies registered or left.
+  is lost; `BookiesChanged` when bookies registered or left. A machine with `pass_time` gets the time with each event, and may have
+  its `Tick` later: a writer when it wants one, a reader when nothing else comes.
 - *No re-entrance.* An answer that is known at once is fed from the next turn of the loop, never from inside `step`.
 - *The end.* Once `is_done`, whatever is still under way may be given up. A machine that is done asks for nothing more.
 

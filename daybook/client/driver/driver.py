@@ -52,6 +52,7 @@ from daybook.core.machine import Machine
 from daybook.core.writer.writer import LedgerWriter
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store.store import BadVersionError, Versioned
+from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb
 
@@ -80,6 +81,7 @@ class MachineDriver(Generic[EffectT]):
         current: Versioned[LedgerMetadata] | None = None,
         writer: LedgerWriter | None = None,
         timers: Timers | None = None,
+        pass_time: Callable[[int], None] | None = None,
         after_step: Callable[[], None] = lambda: None,
         crashed: Callable[[DaybookError], None],
     ) -> None:
@@ -87,6 +89,7 @@ class MachineDriver(Generic[EffectT]):
 
         `writer` is the machine, if it is a ledger's writer: it takes acknowledgements without an event, and gets the time of
         `timers` with each event, because it has a `Tick` only when it wants one.
+        `pass_time` of another machine is given the time with each event, for one that has a `Tick` only when nothing else comes.
         `after_step` runs after each event, when its effects are carried out. `crashed` is given an error that the
         machine raised: a violated invariant, after which nothing it says counts.
         """
@@ -107,6 +110,7 @@ class MachineDriver(Generic[EffectT]):
         """Those that were asked for a fence as who they were after the ledger was marked (rule 57)."""
         self._unregistered: set[BookieId] = set()
         """Those that were named, and of which no process was registered when that was read afterwards."""
+        self._pass_time = pass_time
         self._after_step = after_step
         self._crashed = crashed
         self._tasks: set[asyncio.Task[None]] = set()
@@ -116,6 +120,8 @@ class MachineDriver(Generic[EffectT]):
         """Feed `event` to the machine and carry out what it asks for."""
         if self._writer is not None:
             self._writer.pass_time(self._timers.now_ms)
+        elif self._pass_time is not None:
+            self._pass_time(monotonic_ms())
         self.take(self._machine.step, event)
 
     def take(self, part: Callable[..., Sequence[EffectT] | None], *arguments: Any) -> None:

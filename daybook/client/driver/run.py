@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, Self
 
@@ -48,8 +48,9 @@ class Running(Generic[EffectT]):
         surroundings: Surroundings,
         *,
         current: Versioned[LedgerMetadata] | None = None,
+        pass_time: Callable[[int], None] | None = None,
     ) -> None:
-        """`current` is the metadata that the machine was made with, if it will change it."""
+        """`current` is the metadata that the machine was made with, if it will change it. `pass_time`: see MachineDriver."""
         self._machine = machine
         self._surroundings = surroundings
         self._results: deque[EffectT] = deque()
@@ -64,6 +65,7 @@ class Running(Generic[EffectT]):
             ledgers=surroundings.ledgers,
             handle=self._take,
             current=current,
+            pass_time=pass_time,
             crashed=self._crash,
         )
 
@@ -80,7 +82,7 @@ class Running(Generic[EffectT]):
         self._driver.step(event)
 
     async def results(self) -> AsyncIterator[EffectT]:
-        """What the machine gives, until it is done; time passes for it only while this is awaited."""
+        """What the machine gives, until it is done; it has a `Tick` only while this is awaited and nothing comes."""
         seen = self._surroundings.bookies()
         while True:
             while self._results:

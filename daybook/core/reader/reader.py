@@ -148,6 +148,13 @@ class LedgerReader:
             self._plan()
         return self._take_out()
 
+    def pass_time(self, now_ms: int) -> None:
+        """Take note of the time before any other event: what is asked for then was not asked for at the last `Tick`.
+
+        That judges no bookie: answers may have come that a busy process has not taken yet. `Tick` does, when nothing else comes.
+        """
+        self._now_ms = max(now_ms, self._now_ms)
+
     def step(self, event: ReaderEvent) -> list[ReaderEffect]:
         """Take an event; answers to requests that no longer matter are dropped (rule 18)."""
         if self.is_done:

@@ -79,3 +79,13 @@ def each_read_finds_out_for_itself(
     """What a read learned of bookies ends with it, so that each read waits for the silent one."""
     self._suspects = Suspects()
     return read(self, *span, **options)
+
+
+@mutant(
+    63,
+    "tests/unit/core/reader/test_suspects.py::test_rule_63_a_bookie_has_its_time_from_the_request_on",
+    not_simulated="it costs time and requests; what is read is the same",
+)
+@instead_of(LedgerReader, "pass_time")
+def requests_have_the_time_of_the_last_tick(_self: LedgerReader, _now_ms: int) -> None:
+    """While data flows no `Tick` comes; the next one finds every request as old as the one before."""

@@ -4,11 +4,12 @@ import pytest
 
 from daybook.core.effects import ReadFinished
 from daybook.core.errors import Code
-from daybook.core.events import Tick
+from daybook.core.events import Consumed, Tick
 from daybook.core.reader.reader import LedgerReader
 from daybook.core.reader.suspects import SUSPECTED_MS, Suspects
 from daybook.core.reader.view import LedgerView
 from tests.unit.core.reader.reading import SMALL, Reading, closed_cluster, expected
+from tests.unit.core.small_cluster import ENTRY_BYTES
 
 
 @pytest.mark.parametrize(
@@ -76,3 +77,22 @@ def test_rule_63_a_read_succeeds_with_bookies_that_are_all_suspected() -> None:
     reading.finish()
     assert reading.entries == expected(0, 99)
     assert reading.results[-1] == ReadFinished()
+
+
+def test_rule_63_a_bookie_has_its_time_from_the_request_on() -> None:
+    """The user takes a batch a minute after the last `Tick`, and a `Tick` follows before the next answer."""
+    cluster = closed_cluster(last=99)
+    suspects = Suspects()
+    reader = LedgerReader(cluster.meta, 0, 99, policy=SMALL, suspects=suspects)
+    reading = Reading(cluster, reader, consumes=False)
+    reading.finish()
+    asked = len(reading.asked)
+    reader.pass_time(60_000)
+    reading.feed(Consumed(len(reading.entries) * ENTRY_BYTES))
+    sent = reading.asked[asked:]
+    assert sent
+    reading.feed(Tick(60_000 + SMALL.speculate_ms - 1))
+    assert reading.asked[asked:] == sent, "nothing is asked for twice"
+    assert not any(suspects.failures(bookie, 60_000) for bookie in cluster.bookies)
+    reading.feed(Tick(60_000 + SMALL.speculate_ms))
+    assert all(suspects.failures(ask.bookie, 60_000) for ask in sent)
