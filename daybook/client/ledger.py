@@ -13,6 +13,7 @@ from typing import Self, TypeAlias
 
 from daybook.client.admission import Admission, Waiter
 from daybook.client.driver.callbacks import OnDone
+from daybook.client.driver.conditions import Conditions
 from daybook.client.driver.driver import MachineDriver
 from daybook.client.driver.shared import Shared
 from daybook.client.driver.timers import Alarm
@@ -84,7 +85,7 @@ class Ledger:
         )
         self._token = 0
         self._waiters: dict[int, Waiter | Soon] = {}
-        self._conditions: list[tuple[Callable[[], bool], Waiter]] = []
+        self._conditions = Conditions()
         self._closing: Waiter | None = None
         self._ended: DaybookError | None = None
         self._missing: tuple[BookieId, ...] = ()
@@ -234,7 +235,7 @@ class Ledger:
         For a process that ends after it: it spares a repair. Use a time-out, since a bookie may be slow. Raises
         LedgerFencedError and the like if the handle ended.
         """
-        await self._until(lambda: self._ended is not None or not self._writer.pending_bytes)
+        await self._conditions.until(lambda: self._ended is not None or self._writer.is_replicated)
         if self._ended is not None:
             raise self._ended
 
@@ -244,7 +245,7 @@ class Ledger:
 
     async def risen(self, above: EntryId) -> None:
         """Wait until `last_add_confirmed` is higher than `above`, or until `is_over`."""
-        await self._until(lambda: self.is_over or self._writer.last_add_confirmed > above)
+        await self._conditions.until(lambda: self.is_over or self._writer.last_add_confirmed > above)
 
     async def close(self) -> LedgerMetadata:
         """Close the ledger at its last confirmed entry and return the final metadata. Closing twice is harmless.
@@ -353,21 +354,8 @@ class Ledger:
         if self.is_over:
             return
         self._admission.stepped()
-        if self._conditions:
-            self._check_conditions()
-
-    async def _until(self, is_met: Callable[[], bool]) -> None:
-        """Wait for a state of the handle; `is_met` is asked after each step."""
-        if not is_met():
-            waiter: Waiter = asyncio.get_running_loop().create_future()
-            self._conditions.append((is_met, waiter))
-            await waiter
-
-    def _check_conditions(self) -> None:
-        for is_met, waiter in self._conditions:
-            if not waiter.done() and is_met():
-                waiter.set_result(None)
-        self._conditions = [each for each in self._conditions if not each[1].done()]
+        if self._conditions.waiting:
+            self._conditions.check()
 
     # Results
 
@@ -434,7 +422,7 @@ class Ledger:
             if not self.metadata.is_closed:
                 self._report(end_of(error))
         self._admission.admit()
-        self._check_conditions()
+        self._conditions.check()
 
     def _end(self, error: DaybookError) -> None:
         """Nothing more is done through this handle."""

@@ -42,6 +42,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         # the client's way from an append to a message, and back from an answer
         "daybook/client/admission.py",
         "daybook/client/driver/callbacks.py",
+        "daybook/client/driver/conditions.py",
         "daybook/client/driver/driver.py",
         "daybook/client/driver/flush_queue.py",
         "daybook/client/driver/timers.py",

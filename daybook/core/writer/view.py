@@ -52,6 +52,11 @@ class WriterView:
         return self._queue.payload_bytes + self._window.payload_bytes
 
     @property
+    def is_replicated(self) -> bool:
+        """Whether nothing is held, not even entries without payload, which `pending_bytes` does not count."""
+        return not (self._queue or self._window.uncompleted or self._window.lagging)
+
+    @property
     def is_deferred(self) -> bool:
         """Whether bookies answer its frames before they sync (rule 22)."""
         return self._state.deferred_sync

@@ -204,11 +204,11 @@ class LedgerWriter(WriterView):
         state.now_ms = max(state.now_ms, now_ms)
         out: list[WriterEffect] = []
         state.out = out
-        completed, owed_bytes = state.completed, window.payload_bytes
+        completed, lagging = state.completed, len(window.lagging)
         self._frame_acked(bookie, send_id, boot_id)
         if out or state.completed != completed:
             self.next_tick_ms = next_tick_ms(state, window, self._ensemble)
-        elif state.handle is OPEN and window.payload_bytes == owed_bytes and not self._queue:
+        elif state.handle is OPEN and len(window.lagging) == lagging and not self._queue:
             return None
         return out
 

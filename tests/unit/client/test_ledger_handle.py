@@ -140,3 +140,34 @@ async def test_rule_21_a_handle_whose_changes_are_spent_says_so_and_closes_its_l
         assert (await closing).last_entry == 1
         with pytest.raises(NotEnoughBookiesError):
             await ledger.append(b"z")
+
+
+async def test_entries_without_payload_are_waited_for_until_every_bookie_has_them() -> None:
+    async with open_handle() as (ledger, bookies):
+        appending = asyncio.ensure_future(ledger.append(b""))
+        await turns()
+        replicated = asyncio.ensure_future(ledger.replicated())
+        await turns()
+        assert not replicated.done(), "no bookie has it"
+        *two, (slow, sink, send_id) = bookies.sent
+        for bookie, of, number in two:
+            of.frame_acked(bookie, number, "boot")
+        assert await appending == 0
+        assert not replicated.done(), "one bookie does not have it"
+        sink.frame_acked(slow, send_id, "boot")
+        await turns()
+        assert replicated.done()
+
+
+async def test_who_gives_up_waiting_on_an_idle_ledger_is_forgotten() -> None:
+    async with open_handle() as (ledger, _):
+        waits = [asyncio.ensure_future(ledger.risen(-1)) for _ in range(3)]
+        waits.append(asyncio.ensure_future(ledger.replicated()))
+        await turns()
+        assert waits.pop().done(), "nothing is owed"
+        waits[1].cancel()
+        await turns()
+        assert len(ledger._conditions.waiting) == 2
+        await ledger.abandon()
+        await asyncio.gather(*waits, return_exceptions=True)
+        assert not ledger._conditions.waiting

@@ -91,6 +91,7 @@ def test_rule_21_a_frame_that_every_bookie_refuses_fails_alone_and_its_ids_are_f
     assert world.completed == [before, after]
     assert world.of_kind(Complete)[-1] == Complete(after, 1, 1)
     assert world.writer.pending_bytes == 2, "c has not answered"
+    assert not world.writer.is_replicated
 
 
 def test_rule_21_a_refused_frame_whose_ids_were_promised_ends_the_handle() -> None:
@@ -200,6 +201,7 @@ def test_rule_21_one_bookie_that_refuses_does_not_stop_a_quorum() -> None:
     world.ack("a b")
     assert world.completed == [token]
     assert world.writer.pending_bytes == 0
+    assert world.writer.is_replicated
     assert world.pending_cas is None
 
 
