@@ -7,6 +7,7 @@ everything that gathers while the ensemble is busy.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -280,9 +281,12 @@ class Ledger:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the ledger; after an error that ended the handle there is nothing to close."""
+        """Close the ledger, or wait until a handle that ended by itself has closed it (rule 21): its error is known already."""
         if self._ended is None:
             await self.close()
+        elif not self.is_over:
+            with suppress(DaybookError):
+                await self.close()
 
     # What the client reports to every writer.
 

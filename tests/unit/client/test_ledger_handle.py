@@ -1,13 +1,21 @@
 """What a writer's handle owes to those who wait on it, with bookies that a test plays by hand."""
 
 import asyncio
+from contextlib import nullcontext
 
 import pytest
 
-from daybook.core.errors import Code, LedgerClosedError, LedgerFencedError, NotEnoughBookiesError
+from daybook.client.ledger import Ledger
+from daybook.core.errors import (
+    Code,
+    EntryTooLargeError,
+    LedgerClosedError,
+    LedgerFencedError,
+    NotEnoughBookiesError,
+)
 from daybook.core.writer.policy import WriterPolicy
 from daybook.runtime.clock import monotonic_ms
-from tests.unit.client.handle_kit import open_handle, turns
+from tests.unit.client.handle_kit import SilentBookies, open_handle, turns
 
 
 async def test_all_who_wait_for_room_are_notified_that_the_handle_ended() -> None:
@@ -171,3 +179,42 @@ async def test_who_gives_up_waiting_on_an_idle_ledger_is_forgotten() -> None:
         await ledger.abandon()
         await asyncio.gather(*waits, return_exceptions=True)
         assert not ledger._conditions.waiting
+
+
+@pytest.mark.parametrize("is_raised", [False, True])
+async def test_rule_21_who_leaves_a_ledger_waits_for_the_close_that_its_handle_still_owes(
+    is_raised: bool,
+) -> None:
+    """The client's exit would abandon it, and the ledger would stay open."""
+    async with open_handle() as (ledger, bookies):
+        with pytest.raises(EntryTooLargeError) if is_raised else nullcontext():
+            async with ledger:
+                ledger.append_soon(b"x", lambda *_: None)
+                await turns()
+                for bookie, sink, send_id in bookies.sent:
+                    sink.frame_failed(bookie, send_id, Code.TOO_LARGE)
+                assert isinstance(ledger.error, EntryTooLargeError)
+                assert not ledger.metadata.is_closed
+                if is_raised:
+                    raise ledger.error
+        assert (ledger.metadata.is_closed, ledger.metadata.last_entry) == (True, -1)
+
+
+async def test_rule_21_an_error_of_the_close_that_a_handle_owes_hides_no_other() -> None:
+    """The user has the refusal of an entry already; the close finds that another client recovers the ledger."""
+
+    async def use(ledger: Ledger, bookies: SilentBookies) -> None:
+        async with ledger:
+            ledger.append_soon(b"x", lambda *_: None)
+            await turns()
+            current = await ledger._surroundings.ledgers.read(ledger.id)
+            await ledger._surroundings.ledgers.cas(current, current.value.in_recovery())
+            for bookie, sink, send_id in bookies.sent:
+                sink.frame_failed(bookie, send_id, Code.TOO_LARGE)
+            assert ledger.error is not None
+            raise ledger.error
+
+    async with open_handle() as (ledger, bookies):
+        with pytest.raises(EntryTooLargeError):
+            await use(ledger, bookies)
+        assert ledger.is_over

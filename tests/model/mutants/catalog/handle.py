@@ -1,12 +1,14 @@
 """Mutants of a writer's handle in the client."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from daybook.client import ledger
 from daybook.client.admission import Admission, _Waiting
+from daybook.client.ledger import Ledger
 from daybook.core.errors import DaybookError
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
@@ -70,3 +72,17 @@ async def who_was_fenced_does_not_learn_the_end(
 ) -> LedgerMetadata:
     """`close` raises why the handle ended, whatever metadata states by now."""
     raise ended
+
+
+@mutant(
+    21,
+    "tests/unit/client/test_ledger_handle.py::test_rule_21_who_leaves_a_ledger_waits_for_the_close_that_its_handle_still_owes",
+    not_simulated="simulated users close their ledgers",
+)
+@around(Ledger, "__aexit__")
+async def who_leaves_waits_for_no_close_of_an_ended_handle(
+    leave: Callable[..., Awaitable[None]], self: Ledger, *error: Any
+) -> None:
+    """A handle that ended by itself is left at once, and its ledger stays open if the client is closed then."""
+    if self.error is None:
+        await leave(self, *error)
