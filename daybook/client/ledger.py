@@ -257,9 +257,9 @@ class Ledger:
         """
         if self._ended is not None and self.metadata.is_closed:
             return self.metadata
+        if self.is_over and self._ended is not None:
+            return await closed_by_another(self.id, self._surroundings.ledgers, self._ended)
         if self._closing is None:
-            if self.is_over and self._ended is not None:
-                return await closed_by_another(self.id, self._surroundings.ledgers, self._ended)
             self._admission.admit(all_at_once=True)
             self._closing = self._ask(CloseRequested)
         metadata = await asyncio.shield(self._closing)  # who gives up must not take it from the others

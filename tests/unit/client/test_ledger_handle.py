@@ -218,3 +218,31 @@ async def test_rule_21_an_error_of_the_close_that_a_handle_owes_hides_no_other()
         with pytest.raises(EntryTooLargeError):
             await use(ledger, bookies)
         assert ledger.is_over
+
+
+async def test_rule_11_a_close_that_lost_the_race_is_asked_again_and_returns_the_winners_end() -> None:
+    async with open_handle() as (ledger, _):
+        ledgers = ledger._surroundings.ledgers
+        current = await ledgers.read(ledger.id)
+        marked = await ledgers.cas(current, current.value.in_recovery())
+        for _ in range(2):
+            with pytest.raises(LedgerFencedError):
+                await ledger.close()
+        closed = await ledgers.cas(marked, marked.value.closed(-1, 0))
+        assert await ledger.close() == closed.value
+
+
+async def test_a_close_after_an_abandoned_one_returns_the_end_once_there_is_one() -> None:
+    async with open_handle() as (ledger, _):
+        appending = asyncio.ensure_future(ledger.append(b"x"))
+        await turns()
+        closing = asyncio.ensure_future(ledger.close())
+        await asyncio.sleep(0)
+        await ledger.abandon()
+        for each in (appending, closing, asyncio.ensure_future(ledger.close())):
+            with pytest.raises(LedgerClosedError, match="abandoned"):
+                await each
+        ledgers = ledger._surroundings.ledgers
+        current = await ledgers.read(ledger.id)
+        closed = await ledgers.cas(current, current.value.closed(-1, 0))
+        assert await ledger.close() == closed.value

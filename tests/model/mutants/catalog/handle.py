@@ -86,3 +86,18 @@ async def who_leaves_waits_for_no_close_of_an_ended_handle(
     """A handle that ended by itself is left at once, and its ledger stays open if the client is closed then."""
     if self.error is None:
         await leave(self, *error)
+
+
+@mutant(
+    11,
+    "tests/unit/client/test_ledger_handle.py::test_rule_11_a_close_that_lost_the_race_is_asked_again_and_returns_the_winners_end",
+    not_simulated="to raise is not wrong for the ledger: only its user does not learn an end that metadata states",
+)
+@around(Ledger, "close")
+async def a_close_keeps_its_first_error(
+    close: Callable[..., Awaitable[LedgerMetadata]], self: Ledger
+) -> LedgerMetadata:
+    """Whoever asks again gets the outcome of the first attempt."""
+    if self._closing is not None:
+        await asyncio.shield(self._closing)
+    return await close(self)
