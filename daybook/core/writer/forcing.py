@@ -27,7 +27,7 @@ class PendingForce:
     def __init__(self, token: int, target: EntryId) -> None:
         self.token = token
         self.target = target
-        """The last entry that was appended when the user asked for it."""
+        """The last entry that was appended when the user asked for it, and that was not rolled back since (rule 21)."""
         self.point: EntryId | None = None
         """What it will confirm: the end of the batch that completed `target`; None before that."""
         self.length = 0
@@ -63,6 +63,12 @@ class Forcing:
         for force in self.waiting:
             if force.point is None and force.target <= state.completed:
                 force.point, force.length = state.completed, state.completed_length
+
+    def rolled_back(self, first: EntryId) -> None:
+        """The appends from `first` on failed and their ids are free again (rule 21): no force waits for them any more."""
+        for force in self.waiting:
+            force.target = min(force.target, first - 1)
+        self.completed()
 
     def advance(self) -> None:
         """Answer the forces that are done; ask every bookie for the next one when all have accepted its entries."""

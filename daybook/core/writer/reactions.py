@@ -14,6 +14,7 @@ from daybook.core.quorum import is_ack_quorum
 from daybook.core.writer.closing import Closing
 from daybook.core.writer.ensemble import Ensemble
 from daybook.core.writer.errors import bookie_refuses_ledger, frame_refused
+from daybook.core.writer.forcing import Forcing
 from daybook.core.writer.queue import AppendQueue, EntryQueue
 from daybook.core.writer.state import WriterState
 from daybook.core.writer.window import Batch, BatchWindow, Member
@@ -22,7 +23,7 @@ from daybook.core.writer.window import Batch, BatchWindow, Member
 class Reactions:
     """Decides what an error means. Each method returns whether something that waited may now proceed."""
 
-    __slots__ = ("_closing", "_ensemble", "_queue", "_state", "_window")
+    __slots__ = ("_closing", "_ensemble", "_forcing", "_queue", "_state", "_window")
 
     def __init__(
         self,
@@ -30,12 +31,14 @@ class Reactions:
         queue: EntryQueue,
         window: BatchWindow,
         ensemble: Ensemble,
+        forcing: Forcing,
         closing: Closing,
     ) -> None:
         self._state = state
         self._queue = queue
         self._window = window
         self._ensemble = ensemble
+        self._forcing = forcing
         self._closing = closing
 
     def failed(self, member: Member, code: Code, batch: Batch | None) -> bool:
@@ -97,6 +100,7 @@ class Reactions:
         self._window.withdraw(batch)
         state.length -= batch.payload_bytes + queue.payload_bytes
         queue.roll_back(batch.first)
+        self._forcing.rolled_back(batch.first)
         state.out.extend(
             Fail(token, error) for last, _, token in sorted(state.appends) if last >= batch.first
         )

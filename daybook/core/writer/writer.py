@@ -83,7 +83,9 @@ class LedgerWriter(WriterView):
         self._ensemble = Ensemble(state, self._queue, self._window, Replacer(metadata, placement, rng))
         self._forcing = Forcing(state, self._window)
         self._closing = Closing(state, self._queue, self._window, self._forcing)
-        self._reactions = Reactions(state, self._queue, self._window, self._ensemble, self._closing)
+        self._reactions = Reactions(
+            state, self._queue, self._window, self._ensemble, self._forcing, self._closing
+        )
         self.next_tick_ms: int | None = None
         """No `Tick` has anything to do before; None: none has, unless an event comes first. It may be early, never late."""
 

@@ -223,6 +223,16 @@ def promised_ids_are_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LedgerWriter, "promise_ids", lambda _: None)
 
 
+@mutant(
+    21,
+    f"{_ERRORS}test_rule_21_a_force_does_not_wait_for_entries_that_were_refused",
+    not_simulated="a frame that all of its bookies refuse is too rare among drawn histories",
+)
+def a_force_waits_for_refused_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A force waits until other entries have the ids of those that were refused; if none comes, for ever."""
+    monkeypatch.setattr(Forcing, "rolled_back", lambda *_: None)
+
+
 @mutant(21, f"{_ENSEMBLE}test_rule_21_ensemble_changes_are_capped")
 @around(Ensemble, "change")
 def ensemble_changes_are_not_counted(change: Callable[..., Stop | None], self: Ensemble) -> Stop | None:

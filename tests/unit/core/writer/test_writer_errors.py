@@ -2,7 +2,7 @@
 
 import pytest
 
-from daybook.core.effects import Closed, Complete, HandleEnded
+from daybook.core.effects import Closed, Complete, Forced, HandleEnded
 from daybook.core.errors import (
     Code,
     EntryTooLargeError,
@@ -92,6 +92,33 @@ def test_rule_21_a_frame_that_every_bookie_refuses_fails_alone_and_its_ids_are_f
     assert world.of_kind(Complete)[-1] == Complete(after, 1, 1)
     assert world.writer.pending_bytes == 2, "c has not answered"
     assert not world.writer.is_replicated
+
+
+@pytest.mark.parametrize("deferred_sync", [False, True])
+@pytest.mark.parametrize("is_first_complete", [True, False])
+def test_rule_21_a_force_does_not_wait_for_entries_that_were_refused(
+    deferred_sync: bool, is_first_complete: bool
+) -> None:
+    """Their ids are free again, and perhaps no entry gets them: neither the force nor a close would ever be answered."""
+    world = WriterWorld(deferred_sync=deferred_sync)
+    world.write("x")
+    if is_first_complete:
+        world.ack("a b c", 0)
+    refused = world.write("y", "y")
+    force = world.force()
+    assert world.of_kind(Forced) == []
+    for bookie in "abc":
+        world.fail(bookie, Code.TOO_LARGE, 1)
+    assert set(world.errors) == {refused}
+    if not is_first_complete:
+        assert world.of_kind(Forced) == []
+        world.ack("a b c", 0)
+    if deferred_sync:
+        world.answer_force("a b c")
+    assert world.of_kind(Forced) == [Forced(force, 0)]
+    world.close()
+    world.cas()
+    assert (world.current.is_closed, world.current.last_entry) == (True, 0)
 
 
 def test_rule_21_a_refused_frame_whose_ids_were_promised_ends_the_handle() -> None:
