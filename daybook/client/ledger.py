@@ -181,7 +181,7 @@ class Ledger:
         """Append an entry; return its id once it is acknowledged.
 
         `entry_id` only for a ledger with `explicit_ids`. Raises EntryTooLargeError (nothing was written, and the handle
-        stays open), LedgerFencedError (the outcome is unknown), LedgerClosedError, NotEnoughReplicasError.
+        stays open), LedgerFencedError (the outcome is unknown), LedgerClosedError, NotEnoughBookiesError.
         """
         ids = None if entry_id is None else (entry_id,)
         first, _ = await (await self._admission.submit((data,), ids))
@@ -219,7 +219,11 @@ class Ledger:
         """As `append_soon` for entries that follow each other, at the price of one; return the id of the last of them.
 
         `on_done(last_id, error)` is called once, with None when all of them are acknowledged. Raises as `append_soon`; then none was taken.
+        ValueError for no entries: there is none whose id could be returned.
         """
+        if not entries:
+            msg = "there is nothing to append: give at least one entry"
+            raise ValueError(msg)
         return self._append_soon(entries, None, on_done)
 
     async def force(self) -> EntryId:

@@ -65,6 +65,17 @@ async def test_a_run_is_appended_and_acknowledged_as_one() -> None:
             ledger.append_run_soon([b"g"], done)
 
 
+async def test_a_run_without_entries_is_refused() -> None:
+    """It would acknowledge the entry before it, which is on its way."""
+    async with open_handle() as (ledger, _):
+        done = Outcomes()
+        ledger.append_soon(b"a", done)
+        with pytest.raises(ValueError, match="at least one entry"):
+            ledger.append_run_soon([], done)
+        await turns()
+        assert done.ids == []
+
+
 async def test_rule_60_the_order_of_appends_that_wait_and_of_those_that_do_not_is_that_of_the_calls() -> None:
     async with open_handle(pending_bytes_max=10) as (ledger, bookies):
         done = Outcomes()
