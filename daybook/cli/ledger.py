@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 import daybook
@@ -29,6 +30,7 @@ from daybook.core.ids import check_ledger_id
 
 if TYPE_CHECKING:
     from daybook.client.verify import LedgerReport
+    from daybook.core.ids import BookieId
     from daybook.core.ledger.metadata import LedgerMetadata
 
 app = typer.Typer(no_args_is_help=True, help="Create, write, read and manage ledgers.")
@@ -252,6 +254,8 @@ def show(
     out.print(f"ledger [bold]{ledger}[/]  {metadata.state.value}  E/Qw/Qa {quorum}")
     if metadata.is_closed:
         out.print(f"{metadata.last_entry + 1:,} entries, {metadata.length:,} bytes")
+    if topic := _topic(metadata):
+        out.print(f"belongs to topic {topic}", markup=False, soft_wrap=True)
     table = Table("first entry", "last entry", "bookies")
     for index, fragment in enumerate(metadata.fragments):
         end = metadata.fragment_end(index)
@@ -284,7 +288,7 @@ def list_ledgers(
     with_client(find_cluster(directory, zookeeper, cluster), work)
 
 
-_LIST_TITLES: Final = ("ledger", "state", "E/Qw/Qa", "entries", "bytes", "fragments", "bookies")
+_LIST_TITLES: Final = ("ledger", "state", "E/Qw/Qa", "entries", "bytes", "fragments", "bookies", "topic")
 
 
 def _list_row(ledger: "LedgerMetadata") -> tuple[str, ...]:
@@ -296,7 +300,15 @@ def _list_row(ledger: "LedgerMetadata") -> tuple[str, ...]:
         f"{ledger.length:,}" if ledger.is_closed else "…",
         str(len(ledger.fragments)),
         ", ".join(ledger.last_fragment.bookies),
+        escape(_topic(ledger)),
     )
+
+
+def _topic(ledger: "LedgerMetadata") -> str:
+    """The topic that the ledger belongs to, as a broker or a job wrote it into the metadata; empty without one."""
+    from daybook.core.ledger.metadata import TOPIC_KEY
+
+    return ledger.custom_metadata.get(TOPIC_KEY, b"").decode(errors="replace")
 
 
 @app.command()
@@ -313,29 +325,37 @@ def delete(
             "--without-recovery", help="give up its entries: its disks are lost, so it cannot be closed"
         ),
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="with --without-recovery: also if a topic names the ledger")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="also if the ledger belongs to a topic")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
 ) -> None:
     """Delete a ledger; its bookies free the space at their next garbage collection.
 
     An open ledger is recovered first. Where recovery fails because disks are lost for good, `--without-recovery` deletes
     the ledger without it: the command fences its bookies; unregistered ones must stay unregistered for the cluster's delay.
+    A topic's ledger is refused without `--force`, since the topic would miss it: `daybook topic delete` deletes a topic.
     """
     where = find_cluster(directory, zookeeper, cluster)
     if without_recovery and not yes:
         state = with_client(where, lambda client: _state_for_people(client, ledger))
         if not typer.confirm(f"{state}\nAll its acknowledged entries are lost for good. Delete it?"):
             raise typer.Exit(1)
-    lost = with_client(
-        where,
-        lambda client: client.delete_ledger(
+
+    async def work(client: "daybook.Client") -> "tuple[BookieId, ...]":
+        if not without_recovery and not force:
+            await _refuse_if_named(client, ledger)
+        return await client.delete_ledger(
             ledger, password=password.encode(), without_recovery=without_recovery, force=force
-        ),
-    )
-    if lost:
+        )
+
+    if lost := with_client(where, work):
         err.print(f"not fenced, because they are lost: {', '.join(lost)}", soft_wrap=True)
+
+
+async def _refuse_if_named(client: "daybook.Client", ledger: int) -> None:
+    """Refuse a topic's ledger before anything is done: brokers and jobs delete their own by the library, which only refuses without recovery."""
+    from daybook.client.deletion import refuse_if_named
+
+    refuse_if_named((await client.ledgers.read(ledger, sync=True)).value)
 
 
 async def _state_for_people(client: "daybook.Client", ledger: int) -> str:

@@ -68,6 +68,22 @@ def test_a_deletion_without_recovery_asks_first(directory: Path) -> None:
     assert "does not exist" in one_line_error("ledger", "show", ledger, "--dir", directory)
 
 
+def test_a_ledger_of_a_topic_is_deleted_by_force_alone(directory: Path) -> None:
+    topic = "persistent://public/default/orders"
+    here = ("--dir", directory)
+    for more in ((), ("--without-recovery", "--yes")):
+        ledger = write(directory, b"x\n", "--metadata", f"daybook/topic={topic}", "--keep-open")
+        refused = one_line_error("ledger", "delete", ledger, *more, *here)
+        assert f"ledger {ledger} belongs to topic {topic}" in refused
+        assert the_json("ledger", "show", ledger, *here)["state"] == "OPEN", "its writer continues"
+        assert f"belongs to topic {topic}\n" in run("ledger", "show", ledger, *here).stdout
+        listed = run("ledger", "list", *here, env={"COLUMNS": "200"}).stdout
+        (line,) = [each for each in listed.splitlines() if topic in each]
+        assert str(ledger) in line
+        assert run("ledger", "delete", ledger, "--force", *more, *here).exit_code == 0
+        assert "does not exist" in one_line_error("ledger", "show", ledger, *here)
+
+
 def test_tables_fit_the_terminal(directory: Path) -> None:
     write(directory, b"x\n")
     for width in (80, 120):

@@ -97,7 +97,8 @@ def _blocked(pool: ObservedPool) -> Condition | None:
         READY,
         "DeletionBlocked",
         f"{naming[worst]} ledgers name {worst}, and reclaimPolicy Delete would destroy what they hold",
-        next_step="Delete them (`daybook ledger list`, `daybook ledger delete`), or set spec.reclaimPolicy to Retain.",
+        next_step="Delete the topics that they belong to (`daybook topic list`, `daybook topic delete`), then what is left "
+        "(`daybook ledger list`, `daybook ledger delete`), or set spec.reclaimPolicy to Retain.",
     )
 
 
