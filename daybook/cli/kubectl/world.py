@@ -19,11 +19,14 @@ WANTED: Final[Mapping[str, str]] = {
     "DiskPressure": "False",
     "ClusterSettingsAccepted": "True",
     "RecoveryBlocked": "False",
+    "RetentionHealthy": "True",
+    "AuditHealthy": "True",
 }
 """Conditions of pools and ledgers that are wrong with any other status, unless the reason is one of `AS_ASKED`."""
 AS_ASKED: Final = ("Hibernated",)
 TROUBLES: Final = (
     "Blocked",
+    "LedgersUnreadable",
     "NotExpandable",
     "ProgressDeadlineExceeded",
     "Refused",

@@ -90,6 +90,26 @@ def test_status_names_the_deepest_trouble_and_fails(recording: Callable[[World],
     assert record["findings"][0]["subject"] == "BookiePool data/bk"
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        condition("AuditHealthy", "False", "JobFailed", "2 copies are missing"),
+        condition("RetentionHealthy", "False", "DoesNotRun", "its ServiceAccount is missing"),
+        condition("Draining", "True", "LedgersUnreadable", "ledger 7 cannot be read"),
+    ],
+)
+def test_a_job_that_fails_and_a_drain_without_metadata_are_problems(
+    wrong: dict[str, str], recording: Callable[[World], Recording]
+) -> None:
+    fine = pool()["status"]["conditions"]
+    recording(World([pool(conditions=[*fine, wrong])]))
+    said = f"{wrong['type']} is {wrong['status']} ({wrong['reason']})"
+    for command in ("status", "explain"):
+        done = run(command)
+        assert (done.exit_code, said in done.output) == (1, True), done.output
+    assert wrong["message"] in run("explain").output
+
+
 def test_explain_shows_the_way_down_and_the_next_command(recording: Callable[[World], Recording]) -> None:
     recording(BROKEN)
     done = run("explain", "bk")
