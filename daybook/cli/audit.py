@@ -153,6 +153,9 @@ def recover(
     if sum((bool(ledgers), bookie is not None, drain, serve)) != 1:
         msg = "what is to be repaired? Give ledgers, or --bookie ID, or --drain, or --serve"
         raise typer.BadParameter(msg)
+    if delay is not None and (drain or serve):
+        msg = "--drain and --serve repair what auditors marked after their delay: give --delay to `daybook audit`, or ledgers or --bookie here"
+        raise typer.BadParameter(msg, param_hint="--delay")
     where = find_cluster(directory, zookeeper, cluster)
     settings = _settings(grace=grace, health_address=health_address, metrics_address=metrics_address)
     if serve:

@@ -49,6 +49,15 @@ COPIES_WAIT_S: Final = 5.0
 EnsembleSize = Annotated[int, typer.Option(help="E: over how many bookies entries are spread")]
 WriteQuorum = Annotated[int, typer.Option(help="Qw: copies of each entry")]
 AckQuorum = Annotated[int, typer.Option(help="Qa: copies before an entry is acknowledged")]
+NewEnsembleSize = Annotated[
+    int | None, typer.Option(help="E of a new ledger: over how many bookies entries are spread; default: 3")
+]
+NewWriteQuorum = Annotated[
+    int | None, typer.Option(help="Qw of a new ledger: copies of each entry; default: 3")
+]
+NewAckQuorum = Annotated[
+    int | None, typer.Option(help="Qa of a new ledger: copies before an acknowledgement; default: 2")
+]
 Custom = Annotated[
     list[str] | None, typer.Option(metavar="KEY=VALUE", help="custom metadata; may be given more than once")
 ]
@@ -111,9 +120,9 @@ def write(
     zookeeper: ZooKeeper = None,
     cluster: Cluster = None,
     password: Password = "",
-    ensemble_size: EnsembleSize = 3,
-    write_quorum: WriteQuorum = 3,
-    ack_quorum: AckQuorum = 2,
+    ensemble_size: NewEnsembleSize = None,
+    write_quorum: NewWriteQuorum = None,
+    ack_quorum: NewAckQuorum = None,
     metadata: Custom = None,
     file: Annotated[
         Path | None,
@@ -129,13 +138,20 @@ def write(
     was acknowledged. Example: `tail -F app.log | daybook ledger write`
     """
     custom = dict(_key_value(item) for item in metadata or ())
+    quorum = {"ensemble_size": ensemble_size, "write_quorum": write_quorum, "ack_quorum": ack_quorum}
+    given = {name: number for name, number in quorum.items() if number is not None}
+    if ledger is not None and (given or custom):
+        names = [f"--{name.replace('_', '-')}" for name in given] + (["--metadata"] if custom else [])
+        left_out = ", ".join(names)
+        msg = f"ledger {ledger} keeps what it was created with: leave out {left_out}, or LEDGER for a new one"
+        raise typer.BadParameter(msg)
 
     async def work(client: "daybook.Client") -> None:
         if ledger is None:
             handle = await client.create_ledger(
-                ensemble_size=ensemble_size,
-                write_quorum=write_quorum,
-                ack_quorum=ack_quorum,
+                ensemble_size=given.get("ensemble_size", 3),
+                write_quorum=given.get("write_quorum", 3),
+                ack_quorum=given.get("ack_quorum", 2),
                 password=password.encode(),
                 custom_metadata=custom,
             )
@@ -192,7 +208,9 @@ async def _all_copies(handle: "daybook.Ledger") -> None:
 def read(
     ledger: LedgerArgument,
     first: Annotated[int, typer.Option(help="first entry")] = 0,
-    last: Annotated[int | None, typer.Option(help="last entry; default: the last confirmed one")] = None,
+    last: Annotated[
+        int | None, typer.Option(help="last entry; default: the last confirmed one; not with --follow")
+    ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="wait for new entries until the ledger closes")
     ] = False,
@@ -209,6 +227,9 @@ def read(
 
     Example: `daybook ledger read 7 --follow | grep ERROR`
     """
+    if follow and last is not None:
+        msg = "--follow reads until the ledger closes: leave out either --follow or --last"
+        raise typer.BadParameter(msg, param_hint="--last")
 
     async def work(client: "daybook.Client") -> None:
         reader = await client.open_ledger(ledger, recover=recover, password=password.encode())

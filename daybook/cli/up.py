@@ -1,10 +1,11 @@
 """`daybook up`: a local cluster in the foreground, until a signal stops it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from daybook.cli.connection import explain_errors
@@ -24,7 +25,10 @@ def up(
     directory: Annotated[Path, typer.Option("--dir", help="directory for data, logs and cluster.json")],
     bookies: Annotated[int, typer.Option(min=1, help="number of bookies")] = 3,
     racks: Annotated[
-        str, typer.Option(help="r1,r2,…: assigned to the bookies in turn; default: one rack per bookie")
+        str,
+        typer.Option(
+            help="r1,r2,…: assigned to new bookies in turn, those that are in DIR keep theirs; default: one rack per bookie"
+        ),
     ] = "",
     brokers: Annotated[int, typer.Option(min=0, help="number of brokers")] = 0,
     restart: Annotated[
@@ -68,6 +72,7 @@ def up(
             cluster.start()
         try:
             _show(cluster.file)
+            _warn_of_kept_racks(cluster.file, names)
             out.print(
                 f"The cluster serves; use it with --dir {directory}, stop it with Ctrl-C", soft_wrap=True
             )
@@ -88,6 +93,21 @@ def _show(file: ClusterFile) -> None:
         for broker in file.brokers:
             table.add_row(broker.id, broker.service_url, broker.admin_url, str(broker.pid))
         out.print(table)
+
+
+def _warn_of_kept_racks(file: ClusterFile, racks: Sequence[str]) -> None:
+    """Report bookies that were there before, in other racks than those that the command asks for."""
+    kept = [
+        f"{bookie.id} in {bookie.rack}"
+        for n, bookie in enumerate(file.bookies)
+        if racks and bookie.rack != racks[n % len(racks)]
+    ]
+    if kept:
+        err.print(
+            f"[yellow]warning:[/] bookies keep the racks that they started with: {escape(', '.join(kept))}; "
+            "--racks is for new ones: for other racks give another directory",
+            soft_wrap=True,
+        )
 
 
 def _watch(directory: Path, stop: StopEvent, *, restart: bool) -> None:

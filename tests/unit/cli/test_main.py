@@ -113,6 +113,26 @@ def test_an_id_that_no_ledger_has_is_refused_with_the_range(command: str) -> Non
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
+        (("ledger", "read", 7, "--follow", "--last", 100), "leave out either --follow or --last"),
+        (
+            ("ledger", "write", 7, "--metadata", "a=b"),
+            "keeps what it was created with: leave out --metadata,",
+        ),
+        (("ledger", "write", 7, "--ensemble-size", 3), "leave out --ensemble-size,"),
+        (("ledger", "write", 7, "--write-quorum", 3, "--ack-quorum", 2), "out --write-quorum, --ack-quorum,"),
+        (("recover", "--drain", "--delay", 5), "give --delay to `daybook audit`"),
+        (("recover", "--serve", "--delay", 5), "give --delay to `daybook audit`"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(words: tuple[object, ...], expected: str) -> None:
+    refused = run(*words, *NOWHERE, env={"COLUMNS": "200"})
+    assert refused.exit_code == 2, "before anything is done"
+    assert expected in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
         (("ledger", "list", *NOWHERE, "--cluster", "a/b"), "'a/b' is not a valid cluster name: use up to 63"),
         (("topic", "seek", "t", "s", "5:", *NOWHERE), "'5:' is no position: use earliest, latest, a time"),
         (("topic", "seek", "t", "s", ":5", *NOWHERE), "':5' is no position: use earliest, latest, a time"),

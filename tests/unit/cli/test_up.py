@@ -120,6 +120,20 @@ def test_data_survives_a_restart_a_kill_and_a_port_in_use(tmp_path: Path) -> Non
     assert still_there(tmp_path) == []
 
 
+def test_a_bookie_that_was_there_before_keeps_its_rack_and_the_command_says_so(tmp_path: Path) -> None:
+    with start(tmp_path, "--bookies", 1, "--racks", "a") as up:
+        up.send(signal.SIGTERM)
+        assert up.end()[0] == 0, up.errors
+        assert "rack" not in up.errors
+    with start(tmp_path, "--bookies", 2, "--racks", "b,c") as up:
+        assert [bookie["rack"] for bookie in file_of(tmp_path)["bookies"]] == ["a", "c"]
+        up.wait_for_error(
+            "bookies keep the racks that they started with: bookie-0 in a; --racks is for new ones"
+        )
+        up.send(signal.SIGTERM)
+        assert up.end()[0] == 0, up.errors
+
+
 def test_wrong_usage_is_refused_before_anything_starts(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
