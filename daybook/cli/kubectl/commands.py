@@ -41,6 +41,13 @@ def _pools(world: World, name: str) -> list[Object]:
     return found
 
 
+def _no_pools(namespace: str) -> str:
+    """What is printed where there are no pools; most often they are in another namespace."""
+    if not namespace:
+        return "there are no pools in any namespace"
+    return f"there are no pools in namespace {namespace}; try another one with -n NAMESPACE, or all with -A"
+
+
 def _the_pool(world: World, name: str) -> Object:
     """The pool that is meant, where one must be. Raises ApiError."""
     found = _pools(world, name)
@@ -60,7 +67,7 @@ def status(
     context: Context = None,
     as_json: Json = False,
 ) -> None:
-    """All pools at a glance; exit code 1 if something is wrong."""
+    """The pools of a namespace, or of all, at a glance; exit code 1 if something is wrong."""
     from daybook.cli.kubectl import views
     from daybook.cli.kubectl.explain import deepest, explain
 
@@ -71,7 +78,7 @@ def status(
         records = [views.status_record(pool) for pool in world.pools]
         out.print_json(json.dumps({"pools": records, "findings": [each.record() for each in findings]}))
     else:
-        out.print(views.status_table(world.pools))
+        out.print(views.status_table(world.pools) if world.pools else _no_pools(where))
         if "Pod" not in world.unread:
             out.print(f"{views.control_line(world, 'operator')}, {views.control_line(world, 'zookeeper')}")
         for finding in deepest(findings):
@@ -256,7 +263,7 @@ def explain(
     if findings:
         raise typer.Exit(1)
     if not as_json:
-        out.print("everything is as it should be" if world.pools else "there are no pools here")
+        out.print("everything is as it should be" if world.pools else _no_pools(where))
 
 
 @app.command()

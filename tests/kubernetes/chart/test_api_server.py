@@ -226,6 +226,8 @@ def test_helm_installs_upgrades_and_leaves_the_crds(
     name = f"{RELEASE}-{namespace}"
     output = helm("install", name, CHART, *where, "--take-ownership")
     assert "kubectl apply" in output, "the notes say what to do next"
+    assert f"kubectl daybook status -n {namespace}\n" in output, "and where"
+    assert f"kubectl daybook explain -n {namespace}\n" in output
     kinds = "deployment,statefulset,service,role,networkpolicy,poddisruptionbudget"
     assert control_plane.kubectl("get", kinds, "-n", namespace, "-o", "name").count("\n") >= 8
     helm(

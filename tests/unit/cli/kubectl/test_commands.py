@@ -124,6 +124,20 @@ def test_explain_shows_the_way_down_and_the_next_command(recording: Callable[[Wo
     assert run("explain").output == "everything is as it should be\n"
 
 
+def test_where_no_pool_is_the_commands_say_where_else_to_try(
+    recording: Callable[[World], Recording],
+) -> None:
+    recording(World())
+    for command in ("status", "explain"):
+        done = run(command)
+        assert done.exit_code == 0, done.output
+        assert (
+            "there are no pools in namespace data; try another one with -n NAMESPACE, or all with -A\n"
+            in done.output
+        )
+        assert "there are no pools in any namespace\n" in run(command, "-A").output
+
+
 def test_a_name_that_is_not_there_is_said(recording: Callable[[World], Recording]) -> None:
     recording(FINE)
     done = run("explain", "bkk")
