@@ -206,6 +206,20 @@ def test_who_is_lost_and_what_lacks_replicas_is_told_by_an_alert_each(render: Re
         assert alerts[name]["expr"] == f"max by (cluster) ({metric}) > 0"
 
 
+def test_a_large_number_of_a_values_file_is_rendered_in_digits(render: Render) -> None:
+    """Helm reads numbers of a file as floats, and a template prints those from a million on like 1e+06."""
+    rule = {"prometheusRule": {"enabled": True, "backlogEntries": 2_500_000}}
+    objects = render({"test": {"entries": 1_000_000}, "broker": {"enabled": True}, "monitoring": rule})
+    (container,) = next(
+        each["spec"]["containers"] for each in of_kind(objects, "Pod") if "test" in each["metadata"]["name"]
+    )
+    assert {"name": "ENTRIES", "value": "1000000"} in container["env"]
+    (found,) = of_kind(objects, "PrometheusRule")
+    alerts = {each["alert"]: each for group in found["spec"]["groups"] for each in group["rules"]}
+    assert "> 2500000 and" in alerts["DaybookBacklogGrows"]["expr"]
+    assert not re.findall(r"\de\+\d\d\b", yaml.safe_dump_all(objects)), "nor is any other"
+
+
 def test_what_alerts_count_is_their_own_releases(render: Render) -> None:
     """One Prometheus may scrape several releases: two leaders of two releases are right."""
 
