@@ -19,6 +19,7 @@ from daybook.runtime.clock import unix_ms
 from daybook.runtime.logs import get_logger
 from daybook.wire.pulsar.batches import is_batch
 from daybook.wire.pulsar.entries import decode_metadata, split_entry
+from daybook.wire.pulsar.errors import EntryError
 from daybook.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
     CommandAck,
@@ -42,6 +43,7 @@ from daybook_broker.errors import (
     TooManyError,
     server_error,
 )
+from daybook_broker.topics.compacted_reads import LastMessage
 from daybook_broker.topics.consumer import Consumer, ConsumerWish, SubscriptionKind
 from daybook_broker.topics.peer import BrokerUrls
 from daybook_broker.topics.subscription import Subscription
@@ -354,12 +356,10 @@ async def _get_last_message_id(connection: Connection, body: CommandGetLastMessa
     if last is None:
         last_id = _message_id(NO_POSITION)
     else:
-        metadata = decode_metadata(split_entry(last.entry.data))
         last_id = _message_id(last.entry.position)
-        if last.left:
-            last_id.batch_index = bits_of(last.left).bit_length() - 1
-        elif is_batch(metadata):
-            last_id.batch_index = max(metadata.num_messages_in_batch, 1) - 1  # as its producer says
+        batch_index = _last_of_batch(last)
+        if batch_index is not None:
+            last_id.batch_index = batch_index
     last_id.partition = consumer.wish.partition
     answer = CommandGetLastMessageIdResponse(
         request_id=body.request_id,
@@ -369,6 +369,17 @@ async def _get_last_message_id(connection: Connection, body: CommandGetLastMessa
     connection.send_command(
         BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=answer)
     )
+
+
+def _last_of_batch(last: LastMessage) -> int | None:
+    """The index of the last message; None for an entry that is no batch, or whose metadata nobody can read."""
+    if last.left:
+        return bits_of(last.left).bit_length() - 1
+    try:
+        metadata = decode_metadata(split_entry(last.entry.data))
+    except EntryError:
+        return None
+    return max(metadata.num_messages_in_batch, 1) - 1 if is_batch(metadata) else None  # as its producer says
 
 
 # Parts

@@ -2,26 +2,52 @@
 
 Producers set the publish times, each by its own clock; the search takes them as rising, as Pulsar's does. Of most ledgers the topic's
 list says whether they are earlier or later (daybook/core/topics/publish_times.py), so entries of one or two ledgers are read.
+
+An entry whose metadata cannot be read has no time. It counts as one of the time before it: as an earlier one, a TTL would take newer
+messages as acknowledged, and as a later one, a TTL would never pass it.
 """
+
+from typing import Final
 
 from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import Position
 from daybook.core.topics.publish_times import around
-from daybook.wire.pulsar.entries import decode_metadata, split_entry
+from daybook.wire.pulsar.entries import publish_time_ms
 from daybook_broker.topics.reading import TopicReads
+
+WITHOUT_TIME_MAX: Final = 64
+"""How many entries without a time a search passes at once; more of them count as earlier, so that it stays short."""
 
 
 async def last_before(extent: TopicExtent, reads: TopicReads, unix_ms: int) -> Position:
     """The last entry that was published before `unix_ms`; the position just before the first one if there is none.
 
-    Raises ReadDelayedError and EntryError.
+    Raises ReadDelayedError.
     """
     earlier, last = around(extent, unix_ms)
     while count := extent.count(earlier, last):
         middle = extent.nth_after(earlier, (count + 1) // 2)
-        found = await reads.read_exact([middle])
-        if found and decode_metadata(split_entry(found[0].data)).publish_time >= unix_ms:
-            last = extent.before(middle)
+        timed = await _with_time(extent, reads, earlier, middle)
+        if timed is not None and timed[1] >= unix_ms:
+            last = extent.before(timed[0])
         else:
             earlier = middle
     return earlier
+
+
+async def _with_time(
+    extent: TopicExtent, reads: TopicReads, earlier: Position, position: Position
+) -> tuple[Position, int] | None:
+    """The entry at `position`, or the last one before it and behind `earlier`, that has a time; with that.
+
+    None if there is none, if too many have no time, or if it was trimmed meanwhile.
+    """
+    for _ in range(min(extent.count(earlier, position), WITHOUT_TIME_MAX)):
+        found = await reads.read_exact([position])
+        if not found:
+            return None
+        published_ms = publish_time_ms(found[0].data)
+        if published_ms is not None:
+            return position, published_ms
+        position = extent.before(position)
+    return None

@@ -16,7 +16,7 @@ from daybook.core.topics.dispatch.entries import TopicEntry
 from daybook.core.topics.dispatch.events import CompactedPart
 from daybook.core.topics.ledger_list import NO_POSITION, CompactedLedger, Compaction, LedgerList, Position
 from daybook.core.topics.name import TopicName
-from daybook.wire.pulsar.entries import decode_metadata, split_entry
+from daybook.wire.pulsar.entries import publish_time_ms
 from daybook_broker.topics.ledger_reads import (
     READ_BYTES_MAX,
     READ_BYTES_MIN,
@@ -136,7 +136,7 @@ class CompactedReads:
     async def last_before(self, unix_ms: int) -> Position:
         """The last entry that was published before `unix_ms`, publish times taken as rising; NO_POSITION if there is none.
 
-        Raises as `read`, and EntryError.
+        An entry whose metadata cannot be read counts as earlier. Raises as `read`.
         """
         while True:
             compaction = self._topic.ledger_list.compaction
@@ -153,7 +153,8 @@ class CompactedReads:
             middle = (low + high) // 2
             number = bisect_right(starts, middle) - 1
             entry = await self._at(compaction.ledgers[number], middle - starts[number])
-            if decode_metadata(split_entry(entry.data)).publish_time < unix_ms:
+            published_ms = publish_time_ms(entry.data)
+            if published_ms is None or published_ms < unix_ms:
                 found, low = entry.position, middle + 1
             else:
                 high = middle

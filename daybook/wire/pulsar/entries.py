@@ -92,6 +92,17 @@ def decode_metadata(entry: Entry) -> MessageMetadata:
     return metadata
 
 
+def publish_time_ms(entry: Buffer) -> int | None:
+    """When an entry was published, by its producer's clock; None where nobody can read it.
+
+    A broker stores what has the right checksum, so entries with such metadata exist, and must not end a search by time.
+    """
+    try:
+        return decode_metadata(split_entry(entry)).publish_time
+    except EntryError:
+        return None
+
+
 def decode_broker_metadata(entry: Entry) -> BrokerEntryMetadata:
     """What a broker put before an entry; no field is set where it put nothing. Raises EntryError."""
     try:

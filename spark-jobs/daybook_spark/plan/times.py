@@ -13,8 +13,7 @@ from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import Position
 from daybook.core.topics.publish_times import CLOCK_TOLERANCE_MS, around
 from daybook.offload.reading import EntriesFile
-from daybook.wire.pulsar.entries import decode_metadata, split_entry
-from daybook.wire.pulsar.errors import EntryError
+from daybook.wire.pulsar.entries import publish_time_ms
 from daybook_spark.plan.existing import confirmed
 from daybook_spark.rows.topic_rows import TimeRange
 
@@ -58,10 +57,7 @@ class _Search:
         entry = (
             self._of_file(position) if position.ledger_id in self._files else await self._of_bookies(position)
         )
-        try:
-            return decode_metadata(split_entry(entry.data)).publish_time
-        except EntryError:
-            return None
+        return publish_time_ms(entry.data)
 
     async def _of_bookies(self, position: Position) -> Entry:
         reader = self._readers.get(position.ledger_id)

@@ -408,17 +408,30 @@ def test_of_two_consumers_that_follow_a_dead_one_the_second_is_refused_until_the
     served.call(work())
 
 
-@spoken
-async def test_a_batch_that_claims_a_negative_size_has_a_last_message(client: Speaker) -> None:
+async def last_message_of(client: Speaker, entry: bytes) -> MessageIdData:
+    """What the broker says is the last message of a topic that has this entry."""
     await client.subscribe()
     await client.frames.produce(client.topic)
-    metadata = MessageMetadata(
-        producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=-(2**31)
-    )
     send = CommandSend(producer_id=1, sequence_id=0)
-    client.frames.send(BaseCommand(type=BaseCommand.SEND, send=send), encode_entry(metadata, b"x"))
+    client.frames.send(BaseCommand(type=BaseCommand.SEND, send=send), entry)
     assert (await client.frames.receive()).type == BaseCommand.SEND_RECEIPT
     body = CommandGetLastMessageId(consumer_id=1, request_id=70)
     answer = await client.frames.ask(BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID, getLastMessageId=body))
-    last = answer.getLastMessageIdResponse.last_message_id
+    return answer.getLastMessageIdResponse.last_message_id
+
+
+@spoken
+async def test_a_batch_that_claims_a_negative_size_has_a_last_message(client: Speaker) -> None:
+    metadata = MessageMetadata(
+        producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=-(2**31)
+    )
+    last = await last_message_of(client, encode_entry(metadata, b"x"))
     assert (last.entryId, last.batch_index) == (0, 0)
+
+
+@spoken
+async def test_a_last_entry_whose_metadata_cannot_be_read_is_the_last_message(client: Speaker) -> None:
+    last = await last_message_of(client, b"\0\0\0\1\xff")  # entries of very old clients have no checksum
+    assert (last.entryId, last.HasField("batch_index")) == (0, False)
+    body = CommandSeek(consumer_id=1, request_id=71, message_publish_time=5)
+    assert (await client.frames.ask(BaseCommand(type=BaseCommand.SEEK, seek=body))).type != BaseCommand.ERROR

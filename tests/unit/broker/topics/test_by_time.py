@@ -1,23 +1,47 @@
 """Where a time is in a topic."""
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Collection, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from daybook_broker.topics.by_time import last_before
+from crc32c import crc32c
+from daybook_broker.topics.by_time import WITHOUT_TIME_MAX, last_before
+from daybook_broker.topics.compacted_reads import CompactedReads
+from daybook_broker.topics.read_ahead import ReadAhead, Run
 
+from daybook.core.topics.compaction.record import encode_compacted
 from daybook.core.topics.dispatch.entries import TopicEntry
 from daybook.core.topics.extent import TopicExtent
-from daybook.core.topics.ledger_list import NO_POSITION, LedgerList, ListedLedger, ListState, Position
-from daybook.wire.pulsar.entries import encode_entry
+from daybook.core.topics.ledger_list import (
+    NO_POSITION,
+    CompactedLedger,
+    Compaction,
+    LedgerList,
+    ListedLedger,
+    ListState,
+    Position,
+)
+from daybook.wire.pulsar.entries import check_producer_entry, encode_entry
 from daybook.wire.pulsar.pulsar_pb2 import MessageMetadata
+
+_SIZED = b"\0\0\0\3\xff\xff\xff"
+UNREADABLE = struct.pack(">HI", 0x0E01, crc32c(_SIZED)) + _SIZED
+"""What a broker stores although its metadata cannot be read: its checksum is right."""
+
+
+def published(unix_ms: int) -> bytes:
+    """An entry of that time."""
+    return encode_entry(MessageMetadata(producer_name="p", sequence_id=1, publish_time=unix_ms), b"")
 
 
 class Reads:
     """Entries that were published at 10, 20, 30, … over three ledgers, of which the second has none."""
 
-    def __init__(self, gone: Sequence[Position] = ()) -> None:
+    def __init__(self, gone: Collection[Position] = (), unreadable: Collection[Position] = ()) -> None:
         self.gone = gone
+        self.unreadable = unreadable
         self.reads = 0
 
     async def read_exact(self, positions: Sequence[Position]) -> list[TopicEntry]:
@@ -26,9 +50,14 @@ class Reads:
         for position in positions:
             if position not in self.gone:
                 rank = position.entry_id + (100 if position.ledger_id == 3 else 0)
-                metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=10 * (rank + 1))
-                found.append(TopicEntry(position, encode_entry(metadata, b""), 1))
+                data = UNREADABLE if position in self.unreadable else published(10 * (rank + 1))
+                found.append(TopicEntry(position, data, 1))
         return found
+
+
+def reads_with(unreadable: Collection[Position]) -> Any:
+    """Reads of a topic in which nobody can read the metadata of these entries."""
+    return Reads(unreadable=unreadable)
 
 
 LEDGERS = tuple(
@@ -66,3 +95,54 @@ async def test_an_entry_that_was_trimmed_meanwhile_counts_as_earlier() -> None:
 async def test_an_empty_topic_has_nothing_before_any_time() -> None:
     reads: Any = Reads()
     assert await last_before(TopicExtent(LedgerList()), reads, 5) == NO_POSITION
+
+
+@pytest.mark.parametrize(
+    "times", [(500, Position(1, 48)), (1_200, Position(3, 18)), (1_500, Position(3, 48))]
+)
+async def test_an_entry_whose_metadata_cannot_be_read_hides_no_time(times: tuple[int, Position]) -> None:
+    check_producer_entry(UNREADABLE)
+    unix_ms, position = times
+    extent = TopicExtent(LedgerList(ListState.CLOSED, LEDGERS, Position(3, 49)))
+    found = [
+        await last_before(extent, reads_with([unreadable]), unix_ms)
+        for ledger in LEDGERS
+        for unreadable in (Position(ledger.ledger_id, each) for each in range(ledger.entries))
+    ]
+    beside = {extent.before(position), position, extent.after(position)}
+    assert set(found) <= beside, "one that has no time is among those of the time before it"
+
+
+async def test_an_entry_that_cannot_be_read_expires_with_those_before_it() -> None:
+    extent = TopicExtent(LedgerList(ListState.CLOSED, LEDGERS, Position(3, 49)))
+    assert await last_before(extent, reads_with([Position(3, 49)]), 10**12) == Position(3, 49)
+    everything = [Position(1, each) for each in range(100)] + [Position(3, each) for each in range(50)]
+    reads = reads_with(everything)
+    assert await last_before(extent, reads, 1_000) == Position(3, 49)
+    assert reads.reads <= 8 * WITHOUT_TIME_MAX, "however many there are, a search is short"
+
+
+@pytest.mark.parametrize("unreadable", range(4))
+async def test_an_entry_that_cannot_be_read_counts_as_earlier_in_a_compacted_ledger(unreadable: int) -> None:
+    entries = [UNREADABLE if index == unreadable else published(10 * index) for index in range(4)]
+    reads = CompactedReads(compacted_topic(entries))
+    assert await reads.last_before(10**12) == Position(1, 6)
+    assert await reads.last_before(15) == Position(1, 4 if unreadable == 2 else 2)
+
+
+def compacted_topic(entries: Sequence[bytes]) -> Any:
+    """A topic of which a compaction left `entries`, at every second position of ledger 1."""
+    run = Run(9, 0, len(entries) - 1, 0)
+    run.entries = [
+        TopicEntry(Position(9, index), encode_compacted(Position(1, 2 * index), data), 1)
+        for index, data in enumerate(entries)
+    ]
+
+    async def read(*_: Any) -> Run:
+        return run
+
+    last = Position(1, 2 * len(entries) - 2)
+    compaction = Compaction(last, (CompactedLedger(9, len(entries), 100, last),))
+    listed = LedgerList(ListState.CLOSED, LEDGERS, Position(3, 49), compaction=compaction)
+    reads = SimpleNamespace(run=read, ahead=ReadAhead(2**20))
+    return SimpleNamespace(name="t", services=SimpleNamespace(reads=reads), ledger_list=listed)

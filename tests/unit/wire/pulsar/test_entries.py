@@ -70,6 +70,12 @@ def test_metadata_that_cannot_be_read_is_refused() -> None:
         entries.decode_broker_metadata(entries.split_entry(b"\x0e\x02\0\0\0\1\xff" + ENTRY))
 
 
+def test_the_time_of_an_entry_is_none_where_its_metadata_cannot_be_read() -> None:
+    assert entries.publish_time_ms(ENTRY) == metadata().publish_time
+    for entry in (b"\0\0\0\1\xff", b"\0\0\0\0", b""):
+        assert entries.publish_time_ms(entry) is None
+
+
 def test_a_producers_entry_is_checked_whole_and_brings_no_brokers_metadata() -> None:
     entries.check_producer_entry(ENTRY)
     entries.check_producer_entry(memoryview(ENTRY))
