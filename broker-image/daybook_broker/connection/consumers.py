@@ -53,6 +53,8 @@ from daybook_broker.topics.topic import Topic
 log = get_logger(__name__)
 
 NAME_BYTES_MAX: Final = 1024
+PROPERTIES_BYTES_MAX: Final = 16 * 1024
+"""Of a new subscription, names and values together: they are in its node in ZooKeeper, and in each record of its cursor."""
 _UINT64: Final = 2**64
 _INT64_MAX: Final = 2**63 - 1
 _KINDS: Final = {
@@ -100,6 +102,7 @@ async def _add_consumer(connection: Connection, command: CommandSubscribe) -> No
     await connection.broker.access.check(connection.role, Operation.CONSUME, name.tenant, name.namespace)
     check_subscription(command.subscription)
     wish = _consumer_wish(connection, command, name)
+    of_subscription = _subscription_wish(command)
     existing = connection.consumers.get(command.consumer_id)
     if existing is not None:
         if existing.subscription.topic != str(name) or existing.subscription.name != command.subscription:
@@ -113,7 +116,7 @@ async def _add_consumer(connection: Connection, command: CommandSubscribe) -> No
         raise TooManyError(msg)
     topic = await connection.broker.registry.load(name, create=command.force_topic_creation)
     topic.check_open()
-    subscription = await topic.subscriptions.subscribe(_subscription_wish(command))
+    subscription = await topic.subscriptions.subscribe(of_subscription)
     try:
         await _join(connection, command, wish, topic, subscription)
     finally:
@@ -186,8 +189,17 @@ def _subscription_wish(command: CommandSubscribe) -> SubscriptionWish:
         begins_early=command.initialPosition == CommandSubscribe.Earliest,
         start=start,
         reads_compacted=command.read_compacted,
-        properties=tuple((each.key, each.value) for each in command.subscription_properties),
+        properties=_properties(command),
     )
+
+
+def _properties(command: CommandSubscribe) -> tuple[tuple[str, str], ...]:
+    properties = tuple((each.key, each.value) for each in command.subscription_properties)
+    size_bytes = sum(len(text.encode()) for each in properties for text in each)
+    if size_bytes > PROPERTIES_BYTES_MAX:
+        msg = f"the properties of a subscription have {size_bytes} bytes: at most {PROPERTIES_BYTES_MAX} are allowed; choose fewer or shorter ones"
+        raise NotAllowedError(msg)
+    return properties
 
 
 def _closed_by_topic(connection: Connection, consumer: Consumer, urls: BrokerUrls | None) -> None:

@@ -237,6 +237,10 @@ async def test_subscriptions_that_cannot_be_are_refused(client: Speaker) -> None
         ({"topic": "no://topic"}, ServerError.InvalidTopicName),
         ({"consumer_name": "n" * 2_000}, ServerError.NotAllowedError),
         ({"priority_level": -1}, ServerError.NotAllowedError),
+        (
+            {"subscription_properties": [{"key": "k" * 8_192, "value": "é" * 4_097}]},
+            ServerError.NotAllowedError,
+        ),
         ({"force_topic_creation": False}, ServerError.TopicNotFound),
     ]
     for fields, code in refused:
@@ -244,6 +248,8 @@ async def test_subscriptions_that_cannot_be_are_refused(client: Speaker) -> None
         assert answer.type == BaseCommand.ERROR, fields
         assert answer.error.error == code
         assert answer.error.request_id == client.requests
+    largest = [{"key": "k" * 8_192, "value": "é" * 4_096}]
+    assert (await client.subscribe(subscription_properties=largest)).type == BaseCommand.SUCCESS
 
 
 @spoken
