@@ -120,8 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         self.requests.cancel()
         self.watchers.stop()
         self._budget.forget(self)
-        self._budget.changed(-self._counted_bytes)
-        self._counted_bytes = 0
+        self.count_pending()
         producers, self.producers = self.producers, {}
         for producer in producers.values():
             producer.topic.remove_producer(producer)
@@ -145,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         except PulsarFrameError as error:
             self.fail(error)
         if self.pending_bytes != self._counted_bytes:
-            self._count_pending()
+            self.count_pending()
 
     def eof_received(self) -> bool:
         """The client has closed its side: so do we."""
@@ -236,6 +235,7 @@ class Connection(asyncio.BufferedProtocol):
     def send(self, *parts: Buffer) -> None:
         """Send bytes, together with all that this turn of the event loop sends."""
         if self._transport is None:
+            self.count_pending()  # the end of the turn does it only where something is sent
             return
         if not self._out:
             asyncio.get_running_loop().call_soon(self._flush)
@@ -277,7 +277,7 @@ class Connection(asyncio.BufferedProtocol):
         if out and self._transport is not None:
             self._transport.writelines(out)
         if self.pending_bytes != self._counted_bytes:
-            self._count_pending()
+            self.count_pending()
 
     # Back-pressure
 
@@ -325,12 +325,15 @@ class Connection(asyncio.BufferedProtocol):
         for callback in waiting:
             asyncio.get_running_loop().call_soon(callback)
 
-    def _count_pending(self) -> None:
-        """Report what is pending, and read on or not: once a turn, and not for each entry."""
-        if self.is_lost:
-            return
+    def count_pending(self) -> None:
+        """Report what is pending, and read on or not: once a turn, and not for each entry.
+
+        What a lost connection sent takes memory until it is answered, so it counts until then.
+        """
         self._budget.changed(self.pending_bytes - self._counted_bytes)
         self._counted_bytes = self.pending_bytes
+        if self.is_lost:
+            return
         if self.pending_bytes >= self._pending_bytes_max:
             self.pause(_PENDING)
         elif self._pauses:

@@ -19,7 +19,7 @@ class Peer(Protocol):
     address: str
     """Of the client, for people."""
     pending_bytes: int
-    """Of the entries that the client sent and has no receipt for: what a topic answers it subtracts."""
+    """Of the entries that the client sent and has no receipt for: what a topic answers it subtracts, before it sends the answer."""
 
     @property
     def is_writable(self) -> bool:
@@ -27,6 +27,9 @@ class Peer(Protocol):
 
     def send(self, *parts: Buffer) -> None:
         """Send these bytes behind all others; what one turn of the loop sends leaves in one write. Dropped once the connection is lost."""
+
+    def count_pending(self) -> None:
+        """`pending_bytes` fell, and perhaps nothing is sent that says so."""
 
     def call_when_writable(self, callback: Callable[[], None]) -> None:
         """Call `callback()` once, as soon as the client takes more."""

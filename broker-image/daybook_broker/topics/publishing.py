@@ -80,6 +80,7 @@ class Publishing:
             if isinstance(refusal, (TopicTerminatedError, TopicFullError)):
                 producer.send_error(sequence_id, server_error(refusal), str(refusal))
                 self._totals.send_errors += 1
+        _count_pending(gathered)
         self._count_answered(len(gathered))
 
     def failed(self, result: PublishFailed) -> None:
@@ -175,9 +176,16 @@ class Publishing:
         for publishes in (gathered, self._unanswered, *(held[2] for held in self._held)):
             for producer, _, _, _, entry in publishes:
                 producer.peer.pending_bytes -= len(entry)
+            _count_pending(publishes)
         self._unanswered.clear()
         self._held.clear()
         self._arrived.clear()
         self._taken += len(gathered)
         self._count_answered(self._taken - self._answered)
         self._go_on()
+
+
+def _count_pending(publishes: list[Publish]) -> None:
+    """Less is pending of the connections of these entries, lost ones too; most of them are sent nothing for it."""
+    for peer in dict.fromkeys(producer.peer for producer, *_ in publishes):
+        peer.count_pending()
