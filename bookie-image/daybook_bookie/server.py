@@ -213,12 +213,13 @@ class BookieServer:
         reasons: list[str] = []
         context.add_callback(stream.close)
         # what waits for the client to take a message would not see that the stream was ended
-        stream.on_evicted = partial(self._deadlines.after, settings.call_timeout_ms, context.cancel)
+        cancel_later = partial(self._deadlines.after, settings.call_timeout_ms, context.cancel)
+        stream.on_evicted = cancel_later
         if stream.evicted:
             stream.on_evicted()
         reader = threading.Thread(
             target=_receive,
-            args=(stream, incoming, reasons),
+            args=(stream, incoming, reasons, cancel_later),
             name=f"append-{stream.stream_id}",
             daemon=True,
         )
@@ -252,10 +253,16 @@ class BookieServer:
                 return
 
 
-def _receive(stream: AppendStream, incoming: Iterator[bytes], reasons: list[str]) -> None:
-    """The reader thread of a stream."""
+def _receive(
+    stream: AppendStream,
+    incoming: Iterator[bytes],
+    reasons: list[str],
+    cancel_later: Callable[[], object],
+) -> None:
+    """The reader thread of a stream. A client whose stream the bookie ends may not take what waits for it: the call is cancelled then."""
     if reason := stream.run(_until_gone(incoming)):
         reasons.append(reason)
+        cancel_later()
     stream.close()
 
 

@@ -35,7 +35,7 @@ class LaneConnection:
         self._early: list[bytes | bytearray] = []
         self._lock = threading.Lock()
         self._unsent: deque[tuple[bytes, int]] = deque()
-        self._unsent_messages = 0
+        self._unsent_messages = self._unsent_bytes = 0
         self._has_unsent = threading.Condition(self._lock)
         self._has_writer = False
         self._closed = False
@@ -90,6 +90,11 @@ class LaneConnection:
         """How many messages did not fit into the kernel's buffer."""
         return self._unsent_messages
 
+    @property
+    def waiting_bytes(self) -> int:
+        """How many bytes did not fit into the kernel's buffer, those of TLS too."""
+        return self._unsent_bytes
+
     def put(self, *messages: bytes) -> None:
         """Send `messages` without waiting for the client; they are dropped once the connection is closed."""
         data = b"".join(map(encode_lane, messages)) if len(messages) > 1 else encode_lane(messages[0])
@@ -135,6 +140,7 @@ class LaneConnection:
             data = data[sent:]
         self._unsent.append((data, messages))
         self._unsent_messages += messages
+        self._unsent_bytes += len(data)
         self._has_unsent.notify()
         if not self._has_writer:
             self._start_writer()
@@ -164,6 +170,7 @@ class LaneConnection:
             with self._lock:
                 self._unsent.popleft()
                 self._unsent_messages -= messages
+                self._unsent_bytes -= len(data)
 
     # The end
 

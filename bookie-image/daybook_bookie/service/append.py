@@ -39,6 +39,8 @@ from daybook_bookie.service.long_poll import LongPolls
 _LOG: Final = get_logger(__name__)
 ANSWERS_WAITING_MAX: Final = 65_536
 """Answers that a client has not taken: a client that sends and never reads would fill the memory with them."""
+ANSWERS_WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The same in bytes: one answer names each frame that is refused, of up to 16,384 frames of a message."""
 _CLIENT_NAME_MAX: Final = 256
 _TOO_MUCH: Final = (
     "more messages wait in the bookie than it has memory for: send again later, or raise received_bytes_max"
@@ -52,6 +54,10 @@ class Outgoing(Protocol):
     def waiting(self) -> int:
         """How many messages the client has not taken."""
 
+    @property
+    def waiting_bytes(self) -> int:
+        """How many bytes these messages have."""
+
     def put(self, *messages: bytes) -> None:
         """Send `messages` after those before them; they are dropped once the client is gone."""
 
@@ -60,19 +66,26 @@ class Outgoing(Protocol):
 
 
 class MessageQueue:
-    """The outgoing messages of a stream over gRPC, whose handler takes them from here."""
+    """The outgoing messages of a stream over gRPC, whose handler takes them from here. Its stream puts with its lock held."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
+        self._put_bytes = self._taken_bytes = 0  # each is changed by one thread at a time
 
     @property
     def waiting(self) -> int:
         """See Outgoing."""
         return self._queue.qsize()
 
+    @property
+    def waiting_bytes(self) -> int:
+        """See Outgoing."""
+        return self._put_bytes - self._taken_bytes
+
     def put(self, *messages: bytes) -> None:
         """See Outgoing."""
         for message in messages:
+            self._put_bytes += len(message)
             self._queue.put(message)
 
     def close(self) -> None:
@@ -82,6 +95,7 @@ class MessageQueue:
     def __iter__(self) -> Iterator[bytes]:
         """The messages, until the stream is closed."""
         while (message := self._queue.get()) is not None:
+            self._taken_bytes += len(message)
             yield message
 
 
@@ -255,10 +269,9 @@ class AppendStream:
 
     def _take(self, message: bytes | bytearray) -> None:
         self.received_ms = monotonic_ms()
-        if self._outgoing.waiting > ANSWERS_WAITING_MAX:
-            text = (
-                f"{ANSWERS_WAITING_MAX} answers wait for a client that does not read them: read, or ask less"
-            )
+        waiting, waiting_bytes = self._outgoing.waiting, self._outgoing.waiting_bytes
+        if waiting > ANSWERS_WAITING_MAX or waiting_bytes > ANSWERS_WAITING_BYTES_MAX:
+            text = f"{waiting} answers of {waiting_bytes} bytes wait for a client that does not read them: read, or ask less"
             raise StreamError(text)
         if is_frames(message):
             self._take_frames(message)

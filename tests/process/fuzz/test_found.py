@@ -150,16 +150,29 @@ def test_a_message_of_too_many_frames_is_refused_before_any_is_decided() -> None
         split_message(empty * (MESSAGE_FRAMES_MAX + 1))
 
 
+@pytest.mark.parametrize(
+    ("bound", "most", "message"),
+    [
+        ("ANSWERS_WAITING_MAX", 20, b"DBF1 is no frame"),
+        ("ANSWERS_WAITING_BYTES_MAX", 500_000, frame(7, []) * MESSAGE_FRAMES_MAX),
+    ],
+    ids=["many", "large"],
+)
 def test_a_client_that_does_not_read_its_answers_loses_its_stream(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, most: int, message: bytes
 ) -> None:
-    """They were kept for it without a bound."""
-    monkeypatch.setattr(append, "ANSWERS_WAITING_MAX", 20)
+    """They were kept for it without a bound; later the bound counted messages, and one answer may have 262,160 bytes."""
+    monkeypatch.setattr(append, bound, most)
     bookie = RunningBookie(tmp_path)
     try:
-        stream = AppendStream(bookie.bookie.append, MessageQueue())
-        reason = stream.run(iter([b"DBF1 is no frame"] * 100))
+        outgoing = MessageQueue()
+        stream = AppendStream(bookie.bookie.append, outgoing)
+        reason = stream.run(iter([message] * 100))
         assert reason is not None
         assert "does not read" in reason
+        assert outgoing.waiting <= 21
+        assert outgoing.waiting_bytes <= most + 262_160
+        stream.close()
+        assert sum(map(len, outgoing)) > outgoing.waiting_bytes == 0
     finally:
         bookie.stop()

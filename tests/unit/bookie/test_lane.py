@@ -131,13 +131,14 @@ def test_what_a_client_does_not_take_waits_in_order_and_ends_with_it() -> None:
     for _ in range(20):
         lane.put(message)
     assert lane.waiting > 0, "more than the kernel takes"
+    assert 0 < lane.waiting_bytes <= len(encode_lane(message)) * lane.waiting
     with theirs:
         expected = encode_lane(message) * 20
         received = b""
         while len(received) < len(expected):
             received += theirs.recv(1 << 20)
         assert received == expected
-        assert eventually(lambda: lane.waiting == 0)
+        assert eventually(lambda: lane.waiting == lane.waiting_bytes == 0)
         for _ in range(20):
             lane.put(message)
     lane.release()

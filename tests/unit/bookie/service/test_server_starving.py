@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 import pytest
+from daybook_bookie.service.append import ANSWERS_WAITING_BYTES_MAX
 from daybook_bookie.service.budget import ByteBudget
 from daybook_bookie.service.deadlines import Deadlines
 
@@ -190,6 +191,28 @@ def test_a_stream_that_takes_nothing_is_ended_all_the_same(start_bookie: StartBo
     assert eventually(lambda: bookie.server._append_pool._pending == 1), "its worker is free again"
     stuck.cancel()
     go_on.set()
+
+
+def test_a_stream_that_ends_because_nobody_takes_its_answers_frees_its_place(
+    start_bookie: StartBookie,
+) -> None:
+    bookie = start_bookie(call_timeout_ms=1_500)
+    go_on = threading.Event()
+
+    def messages() -> Iterator[bytes]:
+        assert go_on.wait(WAIT_S)
+        yield b"DBF1 is no frame"
+
+    stuck = service.BookieStub(open_channel(bookie.address)).append(messages())
+    assert eventually(lambda: bookie.bookie.streams.count == 1)
+    (stream,) = bookie.bookie.streams.all()
+    answer = bytes(1_000_000)
+    for _ in range(1 + ANSWERS_WAITING_BYTES_MAX // len(answer) + 20):
+        stream._outgoing.put(answer)  # never taken, so the worker waits for flow control
+    go_on.set()
+    assert eventually(lambda: bookie.bookie.streams.count == 0)
+    assert eventually(lambda: bookie.server._append_pool._pending == 0), "its worker is free again"
+    stuck.cancel()
 
 
 # Memory
