@@ -292,7 +292,7 @@ def _check_bounds(header: FrameHeader, size_bytes: int) -> None:
 
 
 def check_body(buffer: Buffer, header: FrameHeader, offset: int = 0) -> None:
-    """Check the body of the frame at `offset`: its checksum, rising deltas that fit the stripe, and lengths.
+    """Check the body of the frame at `offset`: its checksum, rising deltas, and lengths.
 
     Costs a few calls for the frame, none per entry. Raises FrameError.
     """
@@ -316,7 +316,7 @@ def check_body(buffer: Buffer, header: FrameHeader, offset: int = 0) -> None:
         msg = f"an entry of {max(lengths)} bytes: at most {ENTRY_BYTES_MAX} are allowed"
         raise FrameError(msg)
     if deltas != _DENSE_DELTAS[:column]:
-        _check_striped(header, array("I", deltas.tobytes()))
+        _check_rising(header, array("I", deltas.tobytes()))
 
 
 def damaged_frames(message: Buffer, frames: Sequence[tuple[FrameHeader, int]]) -> dict[int, FrameError]:
@@ -330,7 +330,7 @@ def damaged_frames(message: Buffer, frames: Sequence[tuple[FrameHeader, int]]) -
     return damaged
 
 
-def _check_striped(header: FrameHeader, deltas: array[int]) -> None:
+def _check_rising(header: FrameHeader, deltas: array[int]) -> None:
     """Raise FrameError unless `deltas` begin at 0 and rise."""
     if deltas[0] != 0 or any(a >= b for a, b in pairwise(deltas)):
         msg = f"the entries of the frame at {header.first_entry} do not rise from its first entry"
