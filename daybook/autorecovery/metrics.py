@@ -34,7 +34,8 @@ class AuditorMetrics:
             "num_blocked_repairs", "Fragments that lack a replica which no bookie can take."
         )
         self.unrecoverable = self._gauge(
-            "num_unrecoverable_ledgers", "Ledgers with an entry that no reachable bookie has."
+            "num_unrecoverable_ledgers",
+            "Ledgers with an entry that no registered bookie has, and each of them answered.",
         )
         self.lost_bookies = self._gauge("num_lost_bookies", "Bookies away for longer than the delay.")
         self.audits_delayed = self._gauge(

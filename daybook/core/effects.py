@@ -285,7 +285,7 @@ class RepairFinished:
 
 @dataclass(frozen=True, slots=True)
 class RepairFailed:
-    """The fragment could not be repaired now. `unrecoverable`: no reachable bookie has an entry it needs."""
+    """The fragment could not be repaired now. `unrecoverable`: no registered bookie has an entry it needs, and each answered."""
 
     error: DaybookError
     unrecoverable: bool = False

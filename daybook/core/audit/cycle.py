@@ -59,7 +59,7 @@ class CycleReport:
     below_ack_quorum: tuple[LedgerId, ...]
     below_write_quorum: tuple[LedgerId, ...]
     unrecoverable: tuple[LedgerId, ...]
-    """Those whose last repair found an entry that no reachable bookie has."""
+    """Those whose last repair found an entry that no registered bookie has, and each of them answered."""
     tasks_marked: int
     tasks_removed: int
 

@@ -36,6 +36,9 @@ WINDOW_ENTRIES: Final = 4096
 READ_OVER_ENTRIES: Final = 64
 """Unwanted entries between two wanted ones that are read along rather than asked for around."""
 
+_DAMAGED: Final = "damaged"
+_ABSENT: Final = "not there"
+
 
 @dataclass(frozen=True, slots=True)
 class RepairPolicy:
@@ -77,7 +80,11 @@ class PositionCopy:
         self.copied_bytes = 0
         self.boot_ids: set[str] = set()
         """The target's boot ids on its acks: more than one means that it restarted between them."""
-        self.target_has_failed = False
+        self.is_nowhere = False
+        """Whether the copy ended because each bookie that could be asked for an entry answered, and none has it sound.
+
+        A bookie that does not answer may have it: it proves nothing.
+        """
         self._policy = policy
         self._ids = ids
         self._next = owed.wanted.next_from(0)
@@ -132,7 +139,7 @@ class PositionCopy:
             if entry_id in found:
                 self._found[entry_id] = found[entry_id]
             else:
-                self._note(entry_id, read.bookie, "damaged" if entry_id in damaged else "not there")
+                self._note(entry_id, read.bookie, _DAMAGED if entry_id in damaged else _ABSENT)
         if self._policy.bytes_per_second:
             read_bytes = sum(map(len, found.values()))
             start_ms = max(now_ms, self._not_before_ms)
@@ -177,7 +184,6 @@ class PositionCopy:
             "the repair is tried again, with another bookie if this one is gone"
         )
         self.error = NotEnoughReplicasError(msg)
-        self.target_has_failed = True
 
     def _fill_window(self) -> None:
         while self._next != NO_ENTRY and len(self._window) < WINDOW_ENTRIES:
@@ -212,7 +218,8 @@ class PositionCopy:
             f"ledger {self.owed.ledger_id}: no reachable bookie has entry {entry} ({shown}); "
             "bring back a bookie that held it, with its disk"
         )
-        if tried and all(why in {"damaged", "not there"} for why in tried.values()):
+        self.is_nowhere = set(tried.values()) <= {_DAMAGED, _ABSENT}
+        if tried and self.is_nowhere:
             return CorruptEntryError(msg)
         return NotEnoughReplicasError(msg)
 

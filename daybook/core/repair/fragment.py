@@ -198,7 +198,7 @@ class FragmentWork:
             _, copy = self._under_way.copies[self._under_way.at]
             effects += copy.pump(self._state.now_ms)
             if copy.error is not None:
-                self._state.fail_with(copy.error, unrecoverable=not copy.target_has_failed)
+                self._state.fail_with(copy.error, unrecoverable=copy.is_nowhere)
                 return effects
             if not copy.is_done:
                 return effects

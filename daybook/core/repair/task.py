@@ -24,7 +24,7 @@ TASK_FORMAT_VERSION: Final = 1
 RECOVER: Final = "recover"
 """A reason: the grace period of the open fragment is over, fence and recover the ledger."""
 UNRECOVERABLE: Final = "unrecoverable: "
-"""Begins `RepairTask.why_not` where no reachable bookie has an entry."""
+"""Begins `RepairTask.why_not` where no registered bookie has an entry, and each that should have it answered so."""
 BACK_OFF_MS_MAX: Final = 3_600_000
 """The longest pause after a failed repair, unless a worker has another setting."""
 
@@ -62,7 +62,7 @@ class RepairTask:
 
     @property
     def is_unrecoverable(self) -> bool:
-        """Whether the last attempt found an entry that no reachable bookie has (rule 35)."""
+        """Whether the last attempt found an entry that no registered bookie has (rule 35)."""
         return self.why_not.startswith(UNRECOVERABLE)
 
     def was_set_aside_since(self, found: "RepairTask") -> bool:

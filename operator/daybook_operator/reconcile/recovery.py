@@ -166,7 +166,6 @@ async def observe_recovery(
             task.value.since_ms,
             task.value.reasons,
             link.due_times.not_before_ms(task.value, unix_ms=unix, monotonic_ms=monotonic),
-            task.value.is_unrecoverable,
         )
         for task in found_tasks
     )

@@ -101,20 +101,8 @@ def test_what_a_worker_set_aside_waits_for_its_time() -> None:
     assert len(plan([aside], [], now_ms=NOW_MS + 30_000).create) == 1
 
 
-def test_what_no_bookie_has_is_not_retried_until_one_comes_back() -> None:
-    gone = task(1, unrecoverable=True, not_before_ms=NOW_MS - 1)
-    for now_ms in (NOW_MS, NOW_MS + 10**9):
-        step = plan([gone], [], now_ms=now_ms)
-        assert step.create == ()
-        assert step.requeue_after_s is None
-    freed = replace(gone, not_before_ms=0)
-    assert [job.ledgers for job in plan([freed], []).create] == [(1,)], (
-        "the auditor set it free: a bookie came"
-    )
-
-
-def test_an_unrecoverable_ledger_keeps_no_other_back() -> None:
-    step = plan([task(1, unrecoverable=True, not_before_ms=NOW_MS + 5), task(2)], [])
+def test_a_ledger_that_was_set_aside_keeps_no_other_back() -> None:
+    step = plan([task(1, not_before_ms=NOW_MS + 5), task(2)], [])
     assert [job.ledgers for job in step.create] == [(2,)]
 
 
@@ -163,7 +151,6 @@ TASKS = st.builds(
     st.just(7),
     st.sampled_from([("lost b1",), ("misplaced b1",)]),
     st.sampled_from([0, NOW_MS - 1, NOW_MS, NOW_MS + 1, NOW_MS + 10**6]),
-    st.booleans(),
 )
 
 
@@ -183,10 +170,10 @@ def test_whatever_runs_and_ends_each_ledger_has_one_job_and_all_that_can_be_are_
     """
     policy = replace(POLICY, parallelism=parallelism, ledgers_per_job=size)
     jobs: list[ObservedJob] = []
-    now_ms, hopeless = NOW_MS, {each.ledger_id for each in todo if each.unrecoverable and each.not_before_ms}
+    now_ms = NOW_MS
     for turn in range(60):
         created, succeeds, keeps = luck[turn] if turn < len(luck) else (size * 100, True, False)
-        if {each.ledger_id for each in todo} <= hopeless:
+        if not todo:
             break
         step = plan(todo, jobs, policy, now_ms)
         jobs += [running(job) for job in step.create[:created]]
@@ -195,7 +182,6 @@ def test_whatever_runs_and_ends_each_ledger_has_one_job_and_all_that_can_be_are_
         assert len(active) <= parallelism
         assert len(ledgers) == len(set(ledgers)), "no ledger has two Jobs"
         assert all(len(job.ledgers) <= size for job in active)
-        assert not set(ledgers) & hopeless
         assert len({job.name for job in jobs}) == len(jobs), "a name is never used for two Jobs at once"
         if active:
             ended = active[turn % len(active)]

@@ -186,7 +186,7 @@ def test_the_status_counts_what_is_left() -> None:
     tasks = (
         ObservedTask(1, 0, 1, ("lost data.bk-0",)),
         ObservedTask(2, 0, 1, ("gap data.bk-1",)),
-        ObservedTask(3, 4, 1, ("lost data.bk-0",), NOW_MS + 9, unrecoverable=True),
+        ObservedTask(3, 4, 1, ("lost data.bk-0",), NOW_MS + 9),
         ObservedTask(4, 0, 1, ("misplaced data.bk-0",)),
     )
     jobs = (

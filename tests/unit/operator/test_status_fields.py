@@ -97,7 +97,7 @@ class Audited(PoolSim):
         audit = ObservedAudit(self.now_ms, 1_000, is_clean=True, ledgers=4)
         seen = ObservedRecovery(
             ClusterRef("zk:2181", "daybook"),
-            (ObservedTask(1, 0, 5, ("lost",)), ObservedTask(2, 0, 5, ("missing",), unrecoverable=True)),
+            (ObservedTask(1, 0, 5, ("lost",)), ObservedTask(2, 0, 5, ("missing",))),
             (ObservedJob("job", "data", "uid", ("1:0:5",)),),
             lost_bookies=("data.bk-9",),
             verdicts=(Verdict(2, gone=("data.bk-9",)), Verdict(1, awaited=("data.bk-8",))),

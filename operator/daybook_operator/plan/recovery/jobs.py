@@ -3,8 +3,8 @@
 A Job repairs a batch of ledgers, because a thousand Jobs of one ledger each would burden the cluster. Its name is a
 digest of the tasks, at their versions, that it was made for, so that a plan that is made twice makes it once. A task that
 a finished Job left at the very same version waits until that Job is gone, which is the pause between attempts. A task
-that a worker set aside waits for its time. A ledger with an entry on no reachable bookie waits for a bookie to come back
-(rule 35).
+that a worker set aside waits for its time, whatever the worker found: at most one Job an hour tries a ledger of which an
+entry seems to be on no bookie (rule 35).
 """
 
 import hashlib
@@ -29,7 +29,6 @@ class ObservedTask:
     since_ms: int
     reasons: tuple[str, ...] = ()
     not_before_ms: int = 0
-    unrecoverable: bool = False
 
     @property
     def key(self) -> str:
@@ -43,7 +42,7 @@ class ObservedTask:
 
     def is_due(self, now_ms: int) -> bool:
         """Whether a worker would take it now."""
-        return self.not_before_ms == 0 if self.unrecoverable else self.not_before_ms <= now_ms
+        return self.not_before_ms <= now_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ def plan_jobs(
     there = sorted(jobs, key=lambda job: (job.namespace, job.name))
     active = [job for job in there if job.is_active]
     if not policy.enabled:
-        waiting = tuple(sorted(task.ledger_id for task in by_ledger.values() if not task.unrecoverable))
+        waiting = tuple(sorted(task.ledger_id for task in by_ledger.values() if task.is_due(now_ms)))
         return JobsPlan((), tuple(job for job in active if not job.deleting), waiting)
 
     needless = [job for job in active if not job.deleting and job.needless_since_ms is not None]
@@ -159,11 +158,7 @@ def _when_again(
     now_ms: int,
 ) -> float | None:
     """The end of a Job is an event, that of a task is not; a task that was set aside is due at its time."""
-    later = [
-        (task.not_before_ms - now_ms) / 1000
-        for task in tasks
-        if not task.unrecoverable and task.not_before_ms > now_ms
-    ]
+    later = [(task.not_before_ms - now_ms) / 1000 for task in tasks if not task.is_due(now_ms)]
     ends = [(job.needless_since_ms or 0) + policy.needless_ms - now_ms for job in needless]
     return sooner(
         policy.poll_s if is_busy else None,

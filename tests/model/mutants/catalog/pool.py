@@ -1,12 +1,13 @@
-"""Rule 29 as the operator keeps it: who is replaced by policy, and when a bookie may be forgotten."""
+"""Rules as the operator keeps them: who is replaced by policy, when a bookie may be forgotten, which repairs get Jobs."""
 
 from functools import partial
 
 import pytest
 from daybook_operator.plan.pool import drain as pool_drain
 from daybook_operator.plan.pool import lost_disk as pool_lost_disk
+from daybook_operator.plan.recovery.jobs import ObservedTask
 
-from tests.model.mutants.registry import mutant
+from tests.model.mutants.registry import instead_of, mutant
 
 _BOOKIES = "tests/unit/operator/test_pool_bookies.py::"
 _NO_OPERATOR = "there is no operator in the simulated cluster"
@@ -25,3 +26,13 @@ def any_number_of_lost_disks_is_replaced(monkeypatch: pytest.MonkeyPatch) -> Non
 def any_clean_audit_lets_a_bookie_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """An audit from before the copies were made counts."""
     monkeypatch.setattr(pool_drain, "clean_audit_began_ms", lambda _world: 10**15)
+
+
+@by_test(
+    35,
+    "tests/unit/operator/test_recovery_seen.py::test_rule_35_what_was_on_no_bookie_is_tried_again_when_its_pause_is_over",
+)
+@instead_of(ObservedTask, "is_due")
+def what_failed_waits_for_a_bookie_to_come(self: ObservedTask, now_ms: int) -> bool:
+    """A ledger whose repair failed gets no Job before the auditor sets its task free."""
+    return self.not_before_ms == 0

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from daybook.core.effects import RepairEffect, RepairRequest
-from daybook.core.errors import NotEnoughBookiesError
+from daybook.core.errors import DaybookError, NotEnoughBookiesError
 from daybook.core.events import LimboCleared, LockLost, RepairEvent
-from daybook.core.ids import BookieId
+from daybook.core.ids import BookieId, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.among import rated_in_pool
 from daybook.core.placement.policy import BookieInfo, PlacementPolicy, RandomSource
@@ -177,6 +177,21 @@ def refused_clearing_counts(
 ) -> list[RepairEffect]:
     """A repair whose nonce no longer stands says that limbo has ended."""
     return step(self, replace(event, cleared=True) if isinstance(event, LimboCleared) else event)
+
+
+@mutant(
+    35,
+    f"{_REPAIR}test_rule_35_an_entry_that_a_bookie_may_have_that_does_not_answer_is_not_unrecoverable",
+    not_simulated="it changes only what people are told of a repair that failed",
+)
+@around(PositionCopy, "_unreachable")
+def silence_proves_that_an_entry_is_lost(
+    unreachable: Callable[..., DaybookError], self: PositionCopy, entry: EntryId
+) -> DaybookError:
+    """A bookie that does not answer counts as one that has not got the entry."""
+    error = unreachable(self, entry)
+    self.is_nowhere = True
+    return error
 
 
 @mutant(

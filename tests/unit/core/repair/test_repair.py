@@ -1,5 +1,6 @@
 """Repair: what it copies, in which order it does what, and what it does when the world changes under it."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -157,6 +158,29 @@ def test_a_bookie_that_does_not_answer_is_passed_over_and_proves_nothing() -> No
     verdict = cluster.run(repair_of(cluster, one(0, 1, "e", "b"), lost="e"))
     assert isinstance(verdict, RepairFailed)
     assert isinstance(verdict.error, NotEnoughReplicasError)
+
+
+@pytest.mark.parametrize("code", [Code.TIMEOUT, Code.CONNECTION_LOST, Code.UNAVAILABLE, Code.IO_ERROR])
+def test_rule_35_an_entry_that_a_bookie_may_have_that_does_not_answer_is_not_unrecoverable(
+    code: Code,
+) -> None:
+    """The bookie is only overloaded or cut off for a while: nobody must be told to delete the ledger."""
+    cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9), "e")
+    cluster.bookies["a"].fault = lambda _: code
+    cluster.bookies["c"].damaged.add(6)
+    verdict = cluster.run(repair_of(cluster, one(0, 1, "b", "e"), lost="b"))
+    assert isinstance(verdict, RepairFailed)
+    assert f"entry 6 (a: {code.name}, c: damaged)" in str(verdict.error)
+    assert not verdict.unrecoverable
+
+
+def test_rule_35_an_entry_of_bookies_that_are_all_gone_is_unrecoverable() -> None:
+    cluster = Cluster(closed_ledger(3, 3, 2, [(0, "abc")], 9), "e")
+    verdict = cluster.run(repair_of(cluster, one(0, 1, "b", "e"), lost="abc"))
+    assert isinstance(verdict, RepairFailed)
+    assert isinstance(verdict.error, NotEnoughReplicasError)
+    assert "entry 0 (no replica is left)" in str(verdict.error)
+    assert verdict.unrecoverable
 
 
 def test_a_lost_channel_fails_over_and_a_lost_target_ends_the_repair() -> None:
