@@ -90,6 +90,10 @@ class AuditCycles:
         self._tasks = RepairTasks(cluster.store, cluster.layout)
         self._core = Auditor(placement or make_policy(), cluster.rng, settings.auditor_policy(0))
 
+    def begin_term(self) -> None:
+        """The auditor was elected: what came while it did not lead is not known here."""
+        self._core.begin_term()
+
     # Who is there.
 
     async def observe(self) -> None:

@@ -1,7 +1,8 @@
 """The auditor as a process: one of several candidates, elected, acting only while it certainly leads (rule 34).
 
 A term begins with fresh clocks and a full cycle, because what another auditor observed is not known here; a bookie that
-is away then has its whole delay again, which errs on the side of patience (rule 33).
+is away then has its whole delay again, which errs on the side of patience (rule 33). And each task that was set aside gets one
+more try: a bookie that it waits for may have come while nobody led (rule 35).
 """
 
 import asyncio
@@ -111,6 +112,7 @@ class ElectedAuditor:
             metrics=self._metrics,
             may_act=lambda: lease.is_certain,
         )
+        audits.begin_term()
         self._audits = audits
         next_full_ms = monotonic_ms()
         while not stop.is_set():

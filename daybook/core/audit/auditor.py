@@ -2,6 +2,7 @@
 
 It decides and remembers; its owner reads, lists and stores. Cycles go through all ledgers at a limited rate (rule 37):
 
+    auditor.begin_term()                                      # if it was elected
     auditor.observe(now_ms, registered)                       # on every change, and again at bookies.next_check_ms()
     auditor.begin(now_ms, ledger_ids, scope)
     while not auditor.cycle_is_over:
@@ -52,7 +53,12 @@ class Auditor:
             open_grace_ms=self.policy.open_grace_ms,
         )
         self._reads = PacedReads(self.policy.reads_per_second, self.policy.reads_in_flight_max)
-        self._newcomers = False
+        self._boots: AbstractSet[tuple[BookieId, str]] | None = None
+        """The processes at the last observation."""
+        self._came = False
+        """Whether a bookie came, or started anew, since the last cycle began."""
+        self._unheeded = False
+        """Whether one came before that, and no cycle has ended since that could set tasks free (rule 35)."""
         self._cookies: AbstractSet[BookieId] = frozenset()
 
     # Who is registered.
@@ -67,17 +73,23 @@ class Auditor:
         """Who was registered at the last observation."""
         return self._judge.registered
 
+    def begin_term(self) -> None:
+        """The auditor was elected: who came before is not known here, so the first cycle sets tasks free (rule 35)."""
+        self._came = True
+
     def observe(self, now_ms: int, registered: Mapping[BookieId, BookieInfo]) -> bool:
         """A list of the registered bookies, read at `now_ms`: is there something for a cycle to find?
 
-        That is so when a bookie came, or when others are lost now. A listing that failed must not be given as an empty one.
+        That is so when a bookie came or started anew, or when others are lost now. A listing that failed must not be given as an empty one.
         """
-        before, lost = self.registered.keys(), self.bookies.lost()
+        lost = self.bookies.lost()
         writable = {bookie for bookie, info in registered.items() if info.writable}
         self.bookies.observe(now_ms, writable, registered.keys() - writable)
         self._judge.registered = registered
-        came = bool(before) and bool(registered.keys() - before)
-        self._newcomers |= came
+        boots = {(bookie, info.boot_id) for bookie, info in registered.items()}
+        came = self._boots is not None and not boots <= self._boots
+        self._boots = boots
+        self._came |= came
         return came or self.bookies.lost() != lost
 
     def expect(self, cookies: AbstractSet[BookieId], registered: AbstractSet[BookieId]) -> None:
@@ -92,8 +104,9 @@ class Auditor:
     def begin(self, now_ms: int, ledger_ids: Iterable[LedgerId], scope: CycleScope) -> None:
         """Begin a cycle over `ledger_ids`."""
         self._judge.now_ms = now_ms
-        self._judge.begin(scope, has_newcomers=self._newcomers)
-        self._newcomers = False
+        self._unheeded |= self._came
+        self._came = False
+        self._judge.begin(scope, has_newcomers=self._unheeded)
         self._reads.begin(ledger_ids, now_ms)
 
     def next_examinations(self, now_ms: int) -> list[LedgerExamination]:
@@ -110,6 +123,10 @@ class Auditor:
         return self._reads.is_over
 
     def report(self) -> CycleReport:
-        """What the cycle found; call it once it is over."""
+        """What the cycle found; call it once it is over, with all of its tasks.
+
+        A cycle that broke off has set only some tasks free, so the next one does it again (rule 35).
+        """
         assert self.cycle_is_over
+        self._unheeded &= not self._judge.scope.enabled
         return CycleReport.of(self._judge.found)

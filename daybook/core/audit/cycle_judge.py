@@ -26,7 +26,7 @@ class CycleJudge:
         self.registered: Mapping[BookieId, BookieInfo] = {}
         """Who was registered at the last observation."""
         self.has_newcomers = False
-        """Whether a bookie registered between the beginning of the last cycle and that of this one."""
+        """Whether a bookie registered, or may have, since the last cycle began that ended."""
         self.scope = CycleScope()
         self.found = CycleFindings()
         """What this cycle gathered so far."""

@@ -124,6 +124,7 @@ class AuditorClient(Inspector):
         if answer is True:
             self.note("is elected")
             self._is_elected = True
+            self._auditor.begin_term()
             self._begin()
         else:
             self.finish()

@@ -43,3 +43,20 @@ async def test_a_full_audit_that_is_asked_for_comes_at_once_and_tells_when_it_be
     assert process.last_clean_full_audit_began_ms == second, "one that found a gap proves nothing"
     stop.set()
     await serving
+
+
+async def test_rule_35_a_term_begins_with_another_try_of_what_was_set_aside(cluster: FakeCluster) -> None:
+    """The bookie that a task waits for may have come while nobody led."""
+    ledger_id = await cluster.ledger("b1", "b2", "b3", without={"b2": {4}})
+    task = await cluster.tasks.mark(ledger_id, reasons=["gap b2"], bookies=["b2"], now_ms=1)
+    await cluster.tasks.set_aside(task, until_ms=2**50, why="entry 4 was on no bookie")
+    stop = asyncio.Event()
+    reports: list[AuditReport] = []
+    process = ElectedAuditor(cluster, SETTINGS, name="a", on_report=reports.append)
+    serving = asyncio.ensure_future(process.run(stop))
+    await until(lambda: bool(reports))
+    stop.set()
+    await serving
+    free = await cluster.tasks.read(ledger_id)
+    assert free is not None
+    assert free.value == task.value.set_aside(until_ms=2**50, why="entry 4 was on no bookie").set_free()

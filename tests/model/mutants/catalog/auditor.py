@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from daybook.core.audit.auditor import Auditor
 from daybook.core.audit.lost_bookies import GracePeriods, LostBookies
 from daybook.core.audit.pace import PacedReads
 from daybook.core.bookie.over_replicated import OverReplicatedRemoval
@@ -148,6 +149,20 @@ def failed_ledgers_are_due_at_once(self: RepairTask, *, until_ms: int, why: str)
 def tasks_are_tried_by_all_who_found_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker tries a ledger that another worker has just failed to repair."""
     monkeypatch.setattr(RepairTask, "was_set_aside_since", lambda self, found: False)
+
+
+@mutant(
+    35,
+    f"{_AUDITOR}test_rule_35_a_newcomer_is_remembered_until_a_cycle_has_ended_that_could_set_tasks_free",
+    not_simulated="no check of the simulator limits how long a task waits",
+)
+@around(Auditor, "begin")
+def newcomers_are_forgotten_when_a_cycle_begins(
+    begin: Callable[..., None], self: Auditor, *cycle: Any
+) -> None:
+    """If the cycle breaks off, what waited for the bookie that came waits for its whole pause."""
+    begin(self, *cycle)
+    self._unheeded = False
 
 
 @mutant(36, f"{_LEDGER}test_rule_36_a_fragment_that_lost_its_rack_spread_is_moved_once_the_rack_is_back")

@@ -10,6 +10,7 @@ from daybook.core.audit.auditor import Auditor, AuditorPolicy
 from daybook.core.audit.cycle import CycleScope
 from daybook.core.effects import CasMetadata
 from daybook.core.placement.policies import make_policy
+from daybook.core.placement.policy import BookieInfo
 from daybook.core.repair import requests as rq
 from daybook.core.repair.judgement import Findings
 from daybook.core.repair.work import Outcome
@@ -86,10 +87,15 @@ def test_rule_33_a_bookie_is_lost_for_a_cycle_as_it_was_last_observed() -> None:
 def test_a_cycle_has_something_to_find_when_a_bookie_came_or_others_are_lost() -> None:
     auditing = auditor(lost_delay_ms=100)
     assert not auditing.observe(0, up("abc"))
+    assert auditing.registered == up("abc")
     assert not auditing.observe(10, up("ab"))
     assert auditing.observe(110, up("ab"))
     assert not auditing.observe(120, up("ab"))
     assert auditing.observe(130, up("abc"))
+    assert not auditing.observe(140, up("abc"))
+    assert auditing.observe(150, up("abc") | {"b": BookieInfo("b", boot_id="another")}), "it started anew"
+    assert not auditing.observe(160, {})
+    assert auditing.observe(170, up("a")), "the first that comes after all were away"
 
 
 def test_a_bookie_with_a_cookie_is_expected_and_one_without_is_decommissioned() -> None:
@@ -232,6 +238,49 @@ def test_rule_35_a_newcomer_makes_a_task_due_that_was_set_aside() -> None:
     queue.task = aside
     queue.cycle(auditing)
     assert queue.task == aside, "nobody came since"
+    queue.registered = up("abcd") | {"b": BookieInfo("b", boot_id="another")}
+    queue.cycle(auditing)
+    assert queue.task == aside.set_free(), "it started anew within one listing"
+
+
+def test_rule_35_a_newcomer_is_remembered_until_a_cycle_has_ended_that_could_set_tasks_free() -> None:
+    cluster, auditing = Cluster(METADATA), auditor()
+    del cluster.bookies["b"].entries[4]
+    aside = task_for("gap b").set_aside(until_ms=2**50, why="unrecoverable: entry 4")
+    queue = Queue(cluster, up("abc"), aside)
+    queue.cycle(auditing)
+    auditing.observe(0, up("abcd"))
+    auditing.begin(0, [LEDGER], CycleScope())  # and breaks off
+    queue.registered = up("abcd")
+    queue.cycle(auditing, enabled=False)
+    assert queue.task == aside
+
+    def another_comes(_: object) -> None:
+        auditing.observe(0, up("abcde"))
+
+    queue.before = another_comes
+    queue.cycle(auditing)
+    assert queue.task == aside.set_free()
+    queue.before, queue.task, queue.registered = lambda _: None, aside, up("abcde")
+    queue.cycle(auditing)
+    assert queue.task == aside.set_free(), "by the one that came during the cycle"
+    queue.task = aside
+    queue.cycle(auditing)
+    assert queue.task == aside
+
+
+def test_rule_35_the_first_cycle_of_a_term_makes_tasks_due_that_were_set_aside() -> None:
+    """A bookie may have come while another auditor led, or none."""
+    cluster, auditing = Cluster(METADATA), auditor()
+    del cluster.bookies["b"].entries[4]
+    aside = task_for("gap b").set_aside(until_ms=2**50, why="unrecoverable: entry 4")
+    queue = Queue(cluster, up("abc"), aside)
+    auditing.begin_term()
+    queue.cycle(auditing)
+    assert queue.task == aside.set_free()
+    queue.task = aside
+    queue.cycle(auditing)
+    assert queue.task == aside
 
 
 def test_a_bookie_that_leaves_stays_marked_until_the_ledger_no_longer_names_it() -> None:
