@@ -62,9 +62,10 @@ class Decommission:
     async def drain(self, stop: asyncio.Event) -> bool:
         """Return True once no ledger and no task names the bookie; False if `stop` was set before.
 
-        Workers do the copying. Raises MetadataUnavailableError, NotDrainedError if it cannot be made read-only.
+        Workers do the copying. What was set aside is tried once more at first: who begins again says that the reason is gone.
+        Raises MetadataUnavailableError, NotDrainedError if the bookie cannot be made read-only, or if workers have given up.
         """
-        at_first = 0
+        at_first, is_first = 0, True
         while not stop.is_set():
             await self.make_read_only()
             left = await self.naming()
@@ -73,15 +74,22 @@ class Decommission:
             if not left and not await self._takes_new_ledgers():
                 await self._drop_tasks()
                 return True
-            for ledger_id in left:
-                await self._tasks.mark(
-                    ledger_id,
-                    reasons=[leaving_reason(self._bookie)],
-                    bookies=[self._bookie],
-                    now_ms=unix_ms(),
-                )
+            await self._mark(left, frees=is_first)
+            is_first = False
             await self._wait_until_left(left, at_first, stop)
         return False
+
+    async def _mark(self, left: list[LedgerId], *, frees: bool) -> None:
+        """Have workers take the bookie out of these ledgers; `frees`: also out of those that were set aside (rule 35)."""
+        for ledger_id in left:
+            marked = await self._tasks.mark(
+                ledger_id,
+                reasons=[leaving_reason(self._bookie)],
+                bookies=[self._bookie],
+                now_ms=unix_ms(),
+            )
+            if frees and marked.value.not_before_ms:
+                await self._tasks.set_free(marked)
 
     async def cancel(self) -> None:
         """Let the bookie stay: no task says any more that it leaves, and it takes writes again.
@@ -231,8 +239,8 @@ class Decommission:
             task = await self._tasks.read(ledger_id)
             if task is None:
                 continue  # done, or about to be marked again
-            if not task.value.why_not:
-                return
+            if not task.value.not_before_ms:
+                return  # due: what kept it from repair before may be over
             reasons.append(f"ledger {ledger_id}: {task.value.why_not}")
             if len(reasons) == _CHECKED_MAX:
                 break

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from daybook.autorecovery import decommission as decommissioning
 from daybook.autorecovery.cycles import AuditCycles
 from daybook.autorecovery.decommission import Decommission, DrainProgress, NotDrainedError
 from daybook.autorecovery.worker import RepairWorker
@@ -198,3 +199,33 @@ async def test_without_a_bookie_to_go_to_it_says_so(cluster: FakeCluster) -> Non
     as_told(cluster)
     with pytest.raises(NotDrainedError, match="start more bookies"):
         await drain(cluster, Decommission(cluster, "b1"))
+
+
+async def test_a_drain_that_begins_again_tries_once_more_what_was_set_aside(cluster: FakeCluster) -> None:
+    """The message of the one before said: run this again when the reason is gone."""
+    ledger_id = await cluster.ledger("b1", "b2", "b3")
+    as_told(cluster)
+    task = await cluster.tasks.mark(ledger_id, reasons=["leaving b1"], bookies=["b1"], now_ms=0)
+    await cluster.tasks.set_aside(task, until_ms=2**50, why="no bookie is free")
+    assert await drain(cluster, Decommission(cluster, "b1"))
+    assert await cluster.is_whole(ledger_id)
+
+
+async def test_a_drain_is_given_up_only_when_what_it_tries_has_failed(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decommissioning, "LIST_MS", 40)
+    monkeypatch.setattr(decommissioning, "CHECK_MS", 20)
+    ledger_id = await cluster.ledger("b1", "b2", "b3")
+    as_told(cluster)
+    task = await cluster.tasks.mark(ledger_id, reasons=["leaving b1"], bookies=["b1"], now_ms=0)
+    await cluster.tasks.set_aside(task, until_ms=2**50, why="before: no bookie was free")
+    told: list[DrainProgress] = []
+    draining = asyncio.ensure_future(Decommission(cluster, "b1", told.append).drain(asyncio.Event()))
+    await until(lambda: len(told) >= 3 or draining.done())
+    assert not draining.done(), "no worker has tried it since"
+    due = await cluster.tasks.read(ledger_id)
+    assert due is not None
+    await cluster.tasks.set_aside(due, until_ms=2**50, why="again: no bookie is free")
+    with pytest.raises(NotDrainedError, match="again: no bookie is free"):
+        await draining
