@@ -49,8 +49,8 @@ from daybook.runtime.logs import get_logger
 
 _LOG: Final = get_logger(__name__)
 _PACE_MS: Final = 20
-_BLOCKED_SHOWN_MAX: Final = 3
 """How often the pace is asked again while it forbids the next read."""
+_BLOCKED_SHOWN_MAX: Final = 3
 
 
 @dataclass(slots=True)
@@ -235,6 +235,7 @@ class AuditCycles:
                 marked = await self._tasks.mark(ledger_id, reasons=reasons, bookies=bookies, now_ms=unix_ms())
                 return TaskMarked(marked.value, marked.version)
             case SetTaskFree(task, version):
+                self._refuse_without_leadership()
                 await self._tasks.set_free(Versioned(task, version))
                 return TaskWritten()
 

@@ -287,6 +287,21 @@ async def test_rule_34_an_auditor_that_may_have_lost_the_leadership_marks_nothin
     assert await cluster.task_ids() == []
 
 
+async def test_rule_34_an_auditor_that_lost_the_leadership_since_it_marked_sets_nothing_free(
+    cluster: FakeCluster,
+) -> None:
+    ledger_id = await cluster.ledger("b1", "b2", "b3", without={"b2": {4}})
+    task = await cluster.tasks.mark(ledger_id, reasons=["gap b2"], bookies=["b2"], now_ms=1)
+    await cluster.tasks.set_aside(task, until_ms=2**50, why="entry 4 was on no bookie")
+    aside = await cluster.tasks.read(ledger_id)
+    leads = iter((True, False))
+    auditing = AuditCycles(cluster, SETTINGS, lost_delay_s=0, may_act=lambda: next(leads))
+    auditing.begin_term()
+    with pytest.raises(LeaseLostError):
+        await auditing.cycle(full=False)
+    assert await cluster.tasks.read(ledger_id) == aside
+
+
 async def test_rule_37_reads_are_paced_and_few_at_a_time(cluster: FakeCluster) -> None:
     for _ in range(60):
         await cluster.ledger("b1", "b2", "b3")
