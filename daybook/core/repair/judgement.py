@@ -334,17 +334,17 @@ class LedgerJudge:
 
 
 def reasons_of(bookie: BookieId, findings: Findings, gap: IntervalSet | None) -> tuple[Reason, ...]:
-    """What is wrong with `bookie`: the worst, but that one leaves, which is harmless, hides no gap (rule 47).
+    """What is wrong with `bookie`: the worst, but that one leaves, which is harmless, hides no gap (rule 47) and no limbo.
 
-    `gap` None: it did not list what it holds.
+    Neither hides that it leaves: a task must not forget that. `gap` None: it did not list what it holds.
     """
     if bookie in findings.lost:
         return (Reason.LOST,)
     if bookie not in findings.registered:
         return (Reason.MISSING,)
-    if bookie in findings.limbo:
-        return (Reason.LIMBO,)
     reasons = (Reason.LEAVING,) if bookie in findings.leaving else ()
+    if bookie in findings.limbo:
+        return (*reasons, Reason.LIMBO)
     if gap is None:
         return reasons if findings.listed is None else (*reasons, Reason.UNLISTED)
     return (*reasons, Reason.GAP) if gap else reasons

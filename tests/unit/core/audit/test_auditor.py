@@ -293,6 +293,34 @@ def test_a_bookie_that_leaves_stays_marked_until_the_ledger_no_longer_names_it()
     assert queue.cycle(auditor()).by_reason == {}
 
 
+def test_a_bookie_in_limbo_that_leaves_stays_marked_and_gets_nothing_back() -> None:
+    metadata = closed_ledger(3, 3, 2, [(0, "abc"), (5, "bac")], 9)
+    queue = Queue(Cluster(metadata, "d"), up("abcd"), task_for("leaving b"))
+    queue.cluster.bookies["b"].lose_disk("n")
+    report = queue.cycle(auditor())
+    assert report.by_reason == {"leaving": (7,), "limbo": (7,)}
+    assert not report.is_fully_replicated
+    assert queue.task is not None
+    assert queue.task.reasons == ("leaving b", "limbo b")
+    result = queue.turn()
+    assert (result.outcome, result.plans, queue.task) == (Outcome.REPAIRED, 2, None)
+    assert queue.cluster.metadata is not None
+    assert "b" not in queue.cluster.metadata.bookies()
+    assert not queue.cluster.bookies["b"].entries
+    assert not queue.cluster.lacks("d")
+    assert queue.cycle(auditor()).is_fully_replicated
+
+
+def test_a_bookie_in_limbo_that_leaves_is_copied_back_to_where_no_other_is_free() -> None:
+    queue = Queue(Cluster(METADATA), up("abc"), task_for("leaving b"))
+    queue.cluster.bookies["b"].lose_disk("n")
+    queue.cycle(auditor())
+    assert queue.turn().outcome is Outcome.FAILED
+    assert queue.cluster.lacks("b") == set()
+    assert queue.task is not None
+    assert queue.task.leaving == {"b"}
+
+
 def test_rule_18_an_answer_that_is_not_awaited_is_ignored() -> None:
     auditing = auditor()
     auditing.begin(0, [LEDGER], CycleScope())
