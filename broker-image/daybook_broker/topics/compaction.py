@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from daybook.client.ledger import Ledger
-from daybook.core.errors import CompactionError, DaybookError
+from daybook.core.errors import CompactionError, DaybookError, TopicFullError
 from daybook.core.format.frame import Buffer
 from daybook.core.topics.compaction.commit import CompactionCommit, check_commit, is_committed
 from daybook.core.topics.compaction.keys import LastOfKeys
@@ -191,7 +191,11 @@ class TopicCompaction:
         except BaseException:
             await self._give_up(ledger)
             raise
-        await self._topic.name_compaction(Compaction(plan.horizon, written))
+        try:
+            await self._topic.name_compaction(Compaction(plan.horizon, written))
+        except TopicFullError:
+            await self._give_up(ledger)
+            raise
         log.info(
             "a topic was compacted",
             topic=str(self._topic.name),

@@ -13,7 +13,7 @@ from daybook.core.format.frame import Buffer
 from daybook.core.ids import EntryId, LedgerId
 from daybook.core.topics.events import Published, PublishFailed
 from daybook.runtime.clock import monotonic_s
-from daybook_broker.errors import server_error
+from daybook.wire.pulsar.pulsar_pb2 import ServerError
 from daybook_broker.topics.managed_ledger import TopicLedgers
 from daybook_broker.topics.producer import Producer
 from daybook_broker.topics.services import TopicServices
@@ -74,12 +74,20 @@ class Publishing:
                     producer.peer.pause(producer)
 
     def _refuse(self, gathered: list[Publish], refusal: DaybookError) -> None:
-        """Nothing of it is appended. After the end of the topic clients send it to the next owner, so it has no answer."""
+        """Nothing of it is appended. After the end of the topic clients send it to the next owner, so it has no answer.
+
+        Where the topic is full, its producers are sent away: the answer to their next PRODUCER says why, and until then nothing of theirs is
+        taken, although there may be room before: later messages would overtake these.
+        """
         for producer, sequence_id, _, _, entry in gathered:
             producer.peer.pending_bytes -= len(entry)
-            if isinstance(refusal, (TopicTerminatedError, TopicFullError)):
-                producer.send_error(sequence_id, server_error(refusal), str(refusal))
+            if isinstance(refusal, TopicTerminatedError):
+                producer.send_error(sequence_id, ServerError.TopicTerminatedError, str(refusal))
                 self._totals.send_errors += 1
+        if isinstance(refusal, TopicFullError):
+            for producer in dict.fromkeys(each[0] for each in gathered):
+                if not producer.is_closed:
+                    producer.topic.close_producer(producer)
         _count_pending(gathered)
         self._count_answered(len(gathered))
 

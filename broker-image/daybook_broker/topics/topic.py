@@ -278,8 +278,12 @@ class Topic:
     def close_producers(self) -> None:
         """Send all producers away; their clients connect them again, and are refused with the reason, or wait."""
         for producer in self.producers.all():
-            producer.close()
-            self.remove_producer(producer)
+            self.close_producer(producer)
+
+    def close_producer(self, producer: Producer) -> None:
+        """The same for one."""
+        producer.close()
+        self.remove_producer(producer)
 
     async def unload(self) -> None:
         """Take nothing more, answer what came before, and close what is open, so that the next owner has nothing to recover."""

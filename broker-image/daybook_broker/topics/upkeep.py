@@ -31,6 +31,8 @@ log = get_logger(__name__)
 
 TOGETHER: Final = 32
 """How many topics are kept up at a time."""
+LIST_WARNING_MS: Final = 3_600_000
+"""How often the log names a topic whose list of ledgers is nearly full."""
 EVICT_TO: Final = 0.9
 """An eviction leaves this share of the quota, so that the next message does not cause the next one."""
 
@@ -49,7 +51,8 @@ class Upkeep:
         self.largest_list_bytes = 0
         """Of the topics' lists of ledgers; 0 while all have fewer than MEASURED_LEDGERS."""
         self._unused_since_ms: dict[TopicName, int] = {}
-        self._nearly_full: set[TopicName] = set()
+        self._nearly_full: dict[TopicName, int] = {}
+        """The topics whose lists are nearly full, and when the log named them last."""
 
     async def run(self) -> None:
         """Keep the topics up until the broker ends."""
@@ -90,30 +93,31 @@ class Upkeep:
             await asyncio.sleep(pause_ms / 1000)
             entries = over = degraded = largest = 0
             held = dict.fromkeys(product(Durability, Degrade), 0)
+            nearly_full: dict[TopicName, int] = {}
             for topic in self._registry.served():
                 entries += sum(each.acks.unacked_entries() for each in _stored(topic))
                 over += topic.refusal is not None
                 degraded += topic.is_degraded
                 held[topic.durability] += 1
-                largest = max(largest, self._list_bytes(topic))
+                size_bytes = measured_bytes(topic.ledger_list)
+                largest = max(largest, size_bytes)
+                if size_bytes >= NEARLY_FULL_BYTES:
+                    nearly_full[topic.name] = self._warn_of_list(topic, size_bytes)
                 await asyncio.sleep(0)
             self.backlog_entries, self.topics_over_quota, self.topics_degraded = entries, over, degraded
-            self.largest_list_bytes = largest
+            self.largest_list_bytes, self._nearly_full = largest, nearly_full
             for (durability, degrade), topics in held.items():
                 gauge = self._registry.services.metrics.topics
                 gauge.labels(durability=durability.value, degrade=degrade.value).set(topics)
 
-    def _list_bytes(self, topic: Topic) -> int:
-        """The size of the topic's list; the first time that it is nearly full, the log names the topic."""
-        size_bytes = measured_bytes(topic.ledger_list)
-        if size_bytes < NEARLY_FULL_BYTES:
-            self._nearly_full.discard(topic.name)
-        elif topic.name not in self._nearly_full:
-            self._nearly_full.add(topic.name)
-            log.warning(
-                "a topic's list of ledgers is nearly full", topic=str(topic.name), size_bytes=size_bytes
-            )
-        return size_bytes
+    def _warn_of_list(self, topic: Topic, size_bytes: int) -> int:
+        """Name the topic in the log, again after LIST_WARNING_MS; when it was named last."""
+        now_ms = monotonic_ms()
+        named_ms = self._nearly_full.get(topic.name)
+        if named_ms is not None and now_ms - named_ms < LIST_WARNING_MS:
+            return named_ms
+        log.warning("a topic's list of ledgers is nearly full", topic=str(topic.name), size_bytes=size_bytes)
+        return now_ms
 
     async def trim(self, topic: Topic) -> None:
         """Read what is set for the topic, and drop what nobody needs (rule 51)."""

@@ -112,7 +112,7 @@ class ManagedLedger:
         if self._terminating or self._is(ListState.TERMINATED):
             msg = f"topic {self._topic} was terminated: it takes no more messages; publish to another topic"
             return TopicTerminatedError(msg)
-        if self._is_full and not self._is_open:
+        if self._is_full and self.phase is Phase.IDLE:  # else what comes goes behind what waits
             return topic_full(self._topic)
         return None
 

@@ -116,10 +116,17 @@ async def test_an_entry_whose_metadata_cannot_be_read_hides_no_time(times: tuple
 async def test_an_entry_that_cannot_be_read_expires_with_those_before_it() -> None:
     extent = TopicExtent(LedgerList(ListState.CLOSED, LEDGERS, Position(3, 49)))
     assert await last_before(extent, reads_with([Position(3, 49)]), 10**12) == Position(3, 49)
-    everything = [Position(1, each) for each in range(100)] + [Position(3, each) for each in range(50)]
-    reads = reads_with(everything)
-    assert await last_before(extent, reads, 1_000) == Position(3, 49)
-    assert reads.reads <= 8 * WITHOUT_TIME_MAX, "however many there are, a search is short"
+
+
+async def test_many_entries_that_cannot_be_read_take_no_newer_ones_with_them() -> None:
+    extent = TopicExtent(LedgerList(ListState.CLOSED, LEDGERS, Position(3, 49)))
+    many = [Position(1, each) for each in range(10, 100)] + [Position(3, each) for each in range(40)]
+    assert len(many) > WITHOUT_TIME_MAX
+    reads = reads_with(many)
+    assert await last_before(extent, reads, 5) == extent.before(extent.first)
+    assert await last_before(extent, reads, 55) == Position(1, 4)
+    assert Position(1, 9) <= await last_before(extent, reads, 10**12) <= Position(3, 49)
+    assert reads.reads <= 3 * 8 * WITHOUT_TIME_MAX, "however many there are, a search is short"
 
 
 @pytest.mark.parametrize("unreadable", range(4))

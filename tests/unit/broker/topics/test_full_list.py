@@ -10,9 +10,10 @@ from daybook_broker.topics import upkeep
 from daybook_broker.topics.subscriptions import SubscriptionWish
 from daybook_broker.topics.topic import Topic
 
-from daybook.core.errors import TopicFullError
+from daybook.client.ledger import Ledger
+from daybook.core.errors import NoSuchLedgerError, TopicFullError
+from daybook.core.ids import LedgerId
 from daybook.core.topics import list_room
-from daybook.core.topics.ledger_list import Compaction
 from daybook.core.topics.name import TopicName
 from daybook.local.cluster import LocalCluster
 from daybook.wire.pulsar.pulsar_pb2 import BaseCommand, ServerError
@@ -69,35 +70,48 @@ async def test_a_topic_whose_list_is_full_refuses_messages_and_takes_them_again_
         found, messages = await filled(broker, client, topic)
         await end_ledger(broker, found)
         client.publish(b"refused", 100)
-        answer = await client.receive()
-        assert answer.send_error.error == ServerError.ProducerBlockedQuotaExceededException
-        assert "as many ledgers as its list can name" in answer.send_error.message
         client.publish(b"refused as well", 101)
-        assert (await client.receive()).type == BaseCommand.SEND_ERROR
-        refused = await client.produce(topic, producer_id=2)
+        assert (await client.receive()).type == BaseCommand.CLOSE_PRODUCER
+        client.publish(b"ignored", 102)
+        refused = await client.produce(topic)
         assert refused.error.error == ServerError.ProducerBlockedQuotaExceededException
+        assert "as many ledgers as its list can name" in refused.error.message
         gauge = broker.metrics.registry.get_sample_value
         await until(lambda: (gauge(f"{PREFIX}largest_list_bytes") or 0) >= FULL_BYTES)
         assert await contents(broker, topic) == messages
         (subscription,) = found.subscriptions.all()
         subscription.skip_through(found.extent.last_confirmed)
         await until(lambda: found.publish_refusal is None)
-        client.publish(b"taken", 102)
+        assert (await client.produce(topic)).type == BaseCommand.PRODUCER_SUCCESS
+        client.publish(b"taken", 103)
         assert (await client.receive()).type == BaseCommand.SEND_RECEIPT
-        assert (await client.produce(topic, producer_id=3)).type == BaseCommand.PRODUCER_SUCCESS
         assert await contents(broker, topic) == [b"taken"]
     warned = [each for each in caplog.messages if "list of ledgers is nearly full" in each]
     assert len(warned) == 1, "the topic is named once"
     assert str(found.name) in warned[0]
 
 
-async def test_what_would_make_a_full_list_larger_is_refused(broker: Broker) -> None:
-    topic = new_topic()
+async def test_what_would_make_a_full_list_larger_is_refused_and_leaves_nothing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, made = new_topic(), list[LedgerId]()
     async with frame_client(broker) as client:
         found, _ = await filled(broker, client, topic)
     before = found.ledger_list
     with pytest.raises(TopicFullError):
-        await found.name_compaction(Compaction(before.ledgers[0].last_position))
-    with pytest.raises(TopicFullError):
         await found.offloads.begin("job")
+    create = broker.client.create_ledger
+
+    async def noting(**wish: Any) -> Ledger:
+        handle = await create(**wish)
+        made.append(handle.id)
+        return handle
+
+    monkeypatch.setattr(broker.client, "create_ledger", noting)
+    found.compaction.begin()
+    await found.compaction.finished()
+    assert "as many ledgers as its list can name" in found.compaction.error
+    assert len(made) == 1
+    with pytest.raises(NoSuchLedgerError):
+        await broker.client.ledgers.read(made[0])
     assert found.ledger_list == before

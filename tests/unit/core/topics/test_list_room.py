@@ -7,7 +7,14 @@ from typing import Final
 import pytest
 
 from daybook.core.errors import TopicFullError
-from daybook.core.topics.events import CloseLedger, CreateLedger, ListKnown, RollRequested, TrimRequested
+from daybook.core.topics.events import (
+    CasList,
+    CloseLedger,
+    CreateLedger,
+    ListKnown,
+    RollRequested,
+    TrimRequested,
+)
 from daybook.core.topics.ledger_list import CompactedLedger, Compaction, LedgerList, ListedLedger, Position
 from daybook.core.topics.list_room import (
     FULL_BYTES,
@@ -22,6 +29,7 @@ from daybook.core.topics.list_room import (
 )
 from daybook.core.topics.offload.record import PLACE_CHARS_MAX, Offload
 from daybook.core.topics.open_ledger import ManagedLedgerPolicy
+from daybook.core.topics.phases import Phase
 from daybook.core.topics.trimming import Retention
 from tests.unit.core.topics.world import TOPIC, Owner, World, kinds, serving, writing
 
@@ -144,6 +152,24 @@ def test_the_ledger_that_fills_the_list_is_written_on_and_what_no_ledger_takes_i
     owner.publish(b"e")
     owner.run()
     assert [data for _, data in world.topic()] == [b"e"]
+
+
+def test_messages_that_come_while_earlier_ones_wait_for_a_trim_go_behind_them() -> None:
+    world = world_of(FULL_BYTES - 100)
+    owner = writing(world, b"a")
+    owner.publish(b"b")
+    kinds(owner)
+    owner.fail_handle(world.ledger_list.ledgers[-1].ledger_id)
+    owner.step(TrimRequested((), Retention(0, 0)))
+    while not isinstance(owner.asked[0], CasList):
+        owner.carry_out()
+    owner.carry_out()  # the end of the ledger is recorded
+    assert owner.machine.phase is Phase.TRIMMING
+    assert owner.machine.refusal is None
+    owner.publish(b"c")
+    owner.run(1_000)
+    assert owner.failed == []
+    assert [data for _, data in owner.published] == [b"a", b"b", b"c"]
 
 
 def test_a_list_that_is_full_has_room_for_a_take_over_and_the_end_of_its_ledger() -> None:
