@@ -38,7 +38,8 @@ What a driver owes a machine:
   is lost; `BookiesChanged` when bookies registered or left. A machine with `pass_time` gets the time with each event, and may have
   its `Tick` later: a writer when it wants one, a reader when nothing else comes.
 - *No re-entrance.* An answer that is known at once is fed from the next turn of the loop, never from inside `step`.
-- *The end.* Once `is_done`, whatever is still under way may be given up. A machine that is done asks for nothing more.
+- *The end.* Once `is_done`, whatever is still under way may be given up. A machine that is done asks for nothing more,
+  but an owner of a topic for the deletions that it has begun.
 
 What a machine owes a driver:
 

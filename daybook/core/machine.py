@@ -19,7 +19,7 @@ class Machine(Protocol[EventT_contra, EffectT_co]):
 
     @property
     def is_done(self) -> bool:
-        """Whether the machine asks for nothing more. Its last effect, or an attribute of its own, says what came of it."""
+        """Whether the machine asks for nothing more, but for deletions. Its last effect, or an attribute of its own, says what came of it."""
 
     def start(self) -> Sequence[EffectT_co]:
         """The first effects, in order. Called once, before any `step`."""

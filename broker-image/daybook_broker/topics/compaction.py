@@ -13,6 +13,7 @@ It shares the event loop with all clients of the broker, so it gives way after e
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from enum import Enum
 from typing import Final, Protocol
 
@@ -24,6 +25,7 @@ from daybook.core.topics.compaction.keys import LastOfKeys
 from daybook.core.topics.compaction.plan import CompactionPlan, plan_compaction
 from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import CompactedLedger, Compaction, LedgerList, Position
+from daybook.core.topics.list_room import check_room
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.policy import LedgerTerms
 from daybook.core.topics.unnamed import made_by_compaction
@@ -81,7 +83,7 @@ class CompactedTopic(Protocol):
         """Read the list again; raises unless the topic is still this broker's."""
 
     async def name_compaction(self, compaction: Compaction | None) -> None:
-        """Name it in the list, or nothing. Raises unless the list is known to name it."""
+        """Name it in the list, or nothing. Raises unless the list is known to name it, TopicFullError if it certainly does not."""
 
 
 class TopicCompaction:
@@ -160,6 +162,11 @@ class TopicCompaction:
         try:
             plan = plan_compaction(topic.ledger_list, topic.extent.last_confirmed, topic.open_bytes)
             if plan is not None:
+                check_room(
+                    str(topic.name),
+                    topic.ledger_list,
+                    replace(topic.ledger_list, compaction=Compaction(plan.horizon)),
+                )
                 self.mark = plan.start
                 await self._compact(plan)
         except DaybookError as error:

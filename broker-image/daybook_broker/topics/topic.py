@@ -218,7 +218,7 @@ class Topic:
         self._ledgers.trim(marks, self.policy.retention)
 
     async def name_compaction(self, compaction: Compaction | None) -> None:
-        """Name what a compaction wrote in the list, or nothing. Raises why nobody knows whether it does."""
+        """Name what a compaction wrote in the list, or nothing. Raises TopicFullError, and why nobody knows whether it does."""
         self.check_open()
         self._ledgers.name_compaction(compaction)
         while self.ledger_list.compaction != compaction:

@@ -350,6 +350,7 @@ class FrameSender:
         if attached.code == Code.TOO_MANY_REQUESTS and self._ask_again_later(key):
             return
         if attached.code == Code.OK:
+            is_new = key not in self._attached
             self._attached.add(key)
             attaching = self._take_attaching(key)
             if attaching is not None:
@@ -358,8 +359,8 @@ class FrameSender:
                 if attaching.row is not None:
                     self._rows.publish(*attaching.row)
                     self._send_soon()
-                if attaching.is_unused:
-                    self.detach(key)
+            if is_new and (attaching is None or attaching.is_unused):
+                self.detach(key)  # nobody waits for it any more, or it came after all had given up
             return
         log.info("attach refused", bookie=self.bookie, ledger_id=attached.ledger_id, why=attached.detail)
         self._fail_attaching(key, known_code(attached.code))

@@ -22,7 +22,7 @@ class _Effects(Protocol):
 
 
 class Deletions:
-    """The deletions of one owner. An owner that ends leaves what failed behind: a ledger that nothing names does no harm."""
+    """The deletions of one owner. An owner that ends leaves what fails then behind, and what waits for it: a ledger that nothing names does no harm."""
 
     __slots__ = ("_again", "_asked", "_ids", "_retry", "_waiting")
 

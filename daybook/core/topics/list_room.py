@@ -17,6 +17,8 @@ SCARCE_BYTES: Final = 500_000
 NEARLY_FULL_BYTES: Final = 800_000
 """From here on a person is to be told."""
 FULL_BYTES: Final = 900_000
+RECOMPACTED_BYTES_MAX: Final = 950_000
+"""How large a full list may become by a compaction in place of an earlier one, whose horizon is what holds the trim up (rule 51)."""
 MEASURED_LEDGERS: Final = 20
 """A list of fewer ledgers has ample room and is not measured: a row with two places of 1,000 characters has at most 25,000 bytes."""
 NEVER_MS: Final = 1 << 62
@@ -56,8 +58,10 @@ def limits(policy: ManagedLedgerPolicy, room: Room) -> ManagedLedgerPolicy:
 
 def check_room(topic: str, current: LedgerList, target: LedgerList) -> None:
     """Refuse an order that makes a full list larger: to name files, copies or compacted ledgers. Raises TopicFullError."""
+    is_again = current.compaction not in (None, target.compaction)
     size_bytes = measured_bytes(target)
-    if size_bytes >= FULL_BYTES and size_bytes > measured_bytes(current):
+    limit = RECOMPACTED_BYTES_MAX if is_again else FULL_BYTES
+    if size_bytes >= limit and size_bytes > measured_bytes(current):
         raise topic_full(topic)
 
 
@@ -65,6 +69,7 @@ def topic_full(topic: str) -> TopicFullError:
     """The error for whoever needs room in the list."""
     msg = (
         f"topic {topic} has as many ledgers as its list can name ({FULL_BYTES} bytes): shorten its retention, consume what its"
-        " subscriptions have not acknowledged, or delete those that nobody uses; it goes on once ledgers were trimmed"
+        " subscriptions have not acknowledged, delete those that nobody uses, and compact it again if it was compacted; it goes on once"
+        " ledgers were trimmed"
     )
     return TopicFullError(msg)

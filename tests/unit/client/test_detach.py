@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from daybook.client.transport import frame_sender
 from daybook.client.transport.channels import ChannelPool
+from daybook.core.errors import Code
 from daybook.core.ids import LedgerId
 from daybook.core.placement.policy import BookieInfo
 from daybook.wire import bookie_pb2 as pb
@@ -68,6 +70,23 @@ async def test_an_attachment_that_nobody_waits_for_any_more_ends_once_it_is_ther
         assert await bookie.seen.get() == ("attach", 1)
         stream.forget(sink)
         stream.detach(KEY)
+        bookie.may_attach.set()
+        assert await bookie.seen.get() == ("detach", 1)
+
+
+async def test_an_attachment_that_is_answered_after_it_was_given_up_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(frame_sender, "ATTACH_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(frame_sender, "_STALL_CHECK_S", 0.01)
+    bookie, sink = Bookie(), RecordingSink()
+    bookie.may_attach.clear()
+    async with stream_to(bookie) as stream:
+        stream.send(sink, 1, frame(0))
+        assert await sink.events.get() == (1, Code.TIMEOUT)
+        stream.forget(sink)
+        stream.detach(KEY)
+        assert await bookie.seen.get() == ("attach", 1)
         bookie.may_attach.set()
         assert await bookie.seen.get() == ("detach", 1)
 

@@ -113,6 +113,19 @@ def test_what_makes_a_full_list_larger_is_refused(full: LedgerList) -> None:
         check_room(TOPIC, below, replace(full, offload_job="another"))
 
 
+def test_a_full_list_may_be_compacted_again_but_not_for_the_first_time(full: LedgerList) -> None:
+    first = Compaction(full.ledgers[0].last_position)
+    later = Compaction(full.last_confirmed, (CompactedLedger(1, 1, 1, full.last_confirmed),))
+    with pytest.raises(TopicFullError):
+        check_room(TOPIC, full, replace(full, compaction=first))
+    compacted = replace(full, compaction=first)
+    check_room(TOPIC, compacted, replace(compacted, compaction=later))
+    check_room(TOPIC, compacted, full)
+    padded = replace(full, unknown_fields={"padding": "x" * 60_000})
+    with pytest.raises(TopicFullError):
+        check_room(TOPIC, compacted, replace(padded, compaction=later))
+
+
 def test_in_a_list_that_is_half_full_a_ledger_is_used_for_as_long_as_the_policy_allows() -> None:
     owner = writing(world_of(SCARCE_BYTES), b"a")
     owner.tick(POLICY.idle_ms_max)
