@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import ENSEMBLE_SIZE_MAX
 from daybook.core.ledger.metadata import LedgerMetadata
+from daybook.core.topics.deletions import TOGETHER_MAX
 
 BOOKIES_MAX: Final = 16
 """No simulated cluster has more."""
@@ -95,7 +96,8 @@ QUEUES: Final[dict[Path, int]] = {
     # topics
     ("PendingPublishes", "_waiting"): APPENDS_MAX,
     ("PendingPublishes", "_sent"): APPENDS_MAX,
-    ("Deletions", "_asked"): TOPIC_LEDGERS_MAX,
+    ("Deletions", "_waiting"): TOPIC_LEDGERS_MAX,
+    ("Deletions", "_asked"): TOGETHER_MAX,
     ("Deletions", "_again"): TOPIC_LEDGERS_MAX,
     ("ListOrders", "_offloads"): 0,  # no simulated topic is offloaded
     ("LedgerList", "unknown_fields"): 0,

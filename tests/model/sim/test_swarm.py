@@ -5,19 +5,22 @@ seed and the command that replays it as a readable trace.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import pytest
 
+from tests.model.mutants.catalog.swarms import LOST_DISKS
 from tests.model.sim.clients import Driver
 from tests.model.sim.disk_swarm import draw_disks
 from tests.model.sim.queues import unlisted
 from tests.model.sim.run import replay_command, run_chunk
 from tests.model.sim.scenario import run_seed
 from tests.model.sim.shipped.swarm import draw_shipped
+from tests.model.sim.swarm import draw
 from tests.model.sim.topics.owner import TopicOwner
 from tests.model.sim.topics.swarm import draw_topics
-from tests.model.sim.trace import FAULTS
+from tests.model.sim.trace import FAULTS, RARE
 from tests.model.sim.world import World
 
 CHUNK: Final = 600
@@ -35,6 +38,15 @@ def test_every_seed_keeps_the_promise_and_every_named_state_is_reached(chunk: in
     assert summary.tally.missing_states() == []
     assert [name for name in FAULTS if not summary.tally.faults[name]] == []
     assert summary.acked > 10 * CHUNK, "a run that acknowledges nothing proves nothing"
+
+
+def test_limbo_of_an_open_ledger_ends_where_disks_are_lost_often() -> None:
+    def reaches_it(seed: int) -> bool:
+        found = run_seed(seed, swarm=replace(draw(World(seed).rng("swarm")), **LOST_DISKS))
+        assert found.failure is None
+        return found.tally.states[RARE] > 0
+
+    assert any(map(reaches_it, range(300)))
 
 
 def drawn(has: Callable[[World], object], count: int) -> list[int]:

