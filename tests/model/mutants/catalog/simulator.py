@@ -68,7 +68,7 @@ def rows_are_told_before_they_are_synced(
         decided._bookie.polls.wake(ledger_id, lac)
 
 
-@mutant(57, swarm=TWO_PROCESSES)
+@mutant(57, swarm={**TWO_PROCESSES, "twins": 12})
 def registrations_do_not_compare_incarnations(monkeypatch: pytest.MonkeyPatch) -> None:
     """An old process registers again beside the cookie of its replacement, and takes first frames."""
     monkeypatch.setattr(MetadataStore, "was_replaced", lambda self, bookie, place: False)
