@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 
-from daybook.core.errors import DaybookError, MetadataError
+from daybook.core.errors import MetadataError
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.metadata.layout import Layout
@@ -123,7 +123,7 @@ class LedgerCreation:
                 continue  # its caller is gone
             try:
                 group.append(_make(wanted, next_id + len(group)))
-            except DaybookError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is this caller's alone
                 wanted.fail(error)
             else:
                 size_bytes += len(group[-1].data)

@@ -267,7 +267,14 @@ def pool_in(custom: Mapping[str, bytes]) -> str:
 
 
 def check_custom_metadata(custom: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """Return `custom`; raise MetadataError if it is over CUSTOM_METADATA_BYTES_MAX (a ZooKeeper node is small)."""
+    """Return `custom`; raise MetadataError if a value is not bytes, or all are over CUSTOM_METADATA_BYTES_MAX.
+
+    The limit is there because a ZooKeeper node is small.
+    """
+    for key, value in custom.items():
+        if not isinstance(value, bytes):
+            msg = f"custom metadata {key!r} is {type(value).__name__}: only bytes are allowed; encode it"
+            raise MetadataError(msg)
     size_bytes = sum(len(key.encode()) + len(value) for key, value in custom.items())
     if size_bytes > CUSTOM_METADATA_BYTES_MAX:
         msg = f"custom metadata of {size_bytes} bytes: at most {CUSTOM_METADATA_BYTES_MAX}; store large data as entries"

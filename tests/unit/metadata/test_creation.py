@@ -190,6 +190,24 @@ async def test_metadata_that_cannot_be_made_refuses_its_own_caller_alone() -> No
         assert good.value.ledger_id == 0
 
 
+async def test_an_error_of_whatever_type_refuses_its_own_caller_alone() -> None:
+    """Those who asked at the same time get their ledgers."""
+
+    def broken(ledger_id: int) -> LedgerMetadata:
+        return ledger(ledger_id, custom_metadata={"k": "no bytes"})
+
+    _, opener = memory_opener()
+    async with stores(opener, 1) as (store,):
+        manager = LedgerManager(store, await formatted(store))
+        before, refused, after = await soon(
+            asyncio.gather(*map(manager.create_ledger, (ledger, broken, ledger)), return_exceptions=True)
+        )
+        assert isinstance(refused, TypeError)
+        assert isinstance(before, Versioned)
+        assert isinstance(after, Versioned)
+        assert ids_of([before, after]) == [0, 1]
+
+
 async def test_a_counter_that_was_set_back_is_an_error_that_says_so(opener: Opener) -> None:
     async with stores(opener, 1) as (store,):
         manager = LedgerManager(store, await formatted(store))

@@ -216,6 +216,12 @@ def test_large_custom_metadata_is_refused() -> None:
         check_custom_metadata({"k": bytes(65536)})
 
 
+@pytest.mark.parametrize("value", ["text", 5, None])
+def test_custom_metadata_that_is_not_bytes_is_refused(value: object) -> None:
+    with pytest.raises(MetadataError, match=r"'k' is .*: only bytes are allowed"):
+        check_custom_metadata({"k": value})  # type: ignore[dict-item]  # a caller without a type checker
+
+
 @pytest.mark.parametrize(
     ("second", "what"),
     [
