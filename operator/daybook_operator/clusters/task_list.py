@@ -27,11 +27,14 @@ class TaskList:
         self._on_ledger = on_ledger
         self._on_change = on_change
         self._read_ms: int | None = None
+        self._expired = 0
+        """How often `expire` was called: what is read while that rises may lack the change."""
         self._reading = asyncio.Lock()
 
     def expire(self) -> None:
-        """Have the next `read` read: something changed."""
+        """Have the next `read` read, whatever a present one finds: something changed."""
         self._read_ms = None
+        self._expired += 1
 
     async def read(self, *, fresh: bool = False) -> tuple[Versioned[RepairTask], ...]:
         """All repair tasks, by ledger: of half a second ago at the most, or of now. Raises MetadataUnavailableError."""
@@ -39,6 +42,7 @@ class TaskList:
             now_ms = monotonic_ms()
             if self._read_ms is not None and now_ms - self._read_ms < _FRESH_MS and not fresh:
                 return self.known
+            expired = self._expired
             before = {task.value.ledger_id: task for task in self.known}
             slots = asyncio.Semaphore(_READS_MAX)
 
@@ -48,7 +52,8 @@ class TaskList:
 
             found = await asyncio.gather(*[read(ledger_id) async for ledger_id in self._tasks.ids()])
             self.known = tuple(task for task in found if task is not None)
-            self._read_ms = now_ms
+            if expired == self._expired:
+                self._read_ms = now_ms
         after = {task.value.ledger_id: task for task in self.known}
         for ledger_id in sorted(before.keys() | after.keys()):
             if before.get(ledger_id) != after.get(ledger_id):
