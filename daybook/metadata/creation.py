@@ -82,6 +82,7 @@ class LedgerCreation:
         self._wanted: deque[_Wanted] = deque()
         self._work: asyncio.Task[None] | None = None
         self._directories: set[str] = set()
+        """Those that were there once. They are gone only after an import of metadata has replaced all nodes (rule 68)."""
 
     async def create(self, make: Make, *, above: LedgerId, request: str = "") -> Versioned[LedgerMetadata]:
         """Create a ledger, in a group with what others want at the same time; see `LedgerManager.create_ledger`.
@@ -136,10 +137,11 @@ class LedgerCreation:
         end = counter.value + len(group)
         raised = json.dumps({"next": end, "token": uuid.uuid4().hex}).encode()
         operations: list[Operation] = [Put(self._layout.idgen, raised, counter.version)]
-        for made in group:
-            path = self._layout.ledger(made.metadata.ledger_id)
-            await self._make_directory(parent_of(path))
-            operations.append(Create(path, made.data))
+        directories = {parent_of(self._layout.ledger(made.metadata.ledger_id)) for made in group}
+        is_from_memory = not directories.isdisjoint(self._directories)
+        for directory in sorted(directories):
+            await self._make_directory(directory)
+        operations += [Create(self._layout.ledger(made.metadata.ledger_id), made.data) for made in group]
         request = group[0].wanted.request
         if request:
             answer = {"ledgerId": counter.value, "token": uuid.uuid4().hex}
@@ -148,6 +150,12 @@ class LedgerCreation:
             await self._store.multi(operations)
         except BadVersionError:
             await self._settle_conflict(group)
+            return None
+        except NoNodeError:
+            if not is_from_memory:
+                raise
+            self._directories.clear()
+            self._wanted.extendleft(made.wanted for made in reversed(group))
             return None
         except NodeExistsError as error:
             if error.path != request:

@@ -7,16 +7,18 @@ import pytest
 
 from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.ledger.metadata import LedgerMetadata
-from daybook.metadata.creation import GROUP_LEDGERS_MAX, read_counter
+from daybook.metadata.creation import GROUP_LEDGERS_MAX, LedgerCreation, read_counter
 from daybook.metadata.ledgers import LedgerManager
 from daybook.metadata.store.memory import Fault, FaultKind, MemoryServer
 from daybook.metadata.store.store import (
     Delete,
     MetadataStore,
+    NoNodeError,
     Operation,
     OutcomeUnknownError,
     Put,
     Versioned,
+    parent_of,
 )
 from tests.unit.metadata.harness import LAYOUT, Opener, formatted, ledger, memory_opener, soon, stores
 
@@ -31,6 +33,16 @@ def ids_of(made: Iterable[Versioned[LedgerMetadata]]) -> list[int]:
 
 async def ids_in(store: MetadataStore) -> list[int]:
     return [ledger_id async for ledger_id in LedgerManager(store, LAYOUT).ids()]
+
+
+async def delete_all_ledgers(store: MetadataStore) -> None:
+    """Delete the ledgers of one directory, and what is above it, as an import does first."""
+    first, *others = [LAYOUT.ledger(ledger_id) for ledger_id in await ids_in(store)]
+    for path in others:
+        await store.delete(path)
+    while first != LAYOUT.ledgers:
+        await store.delete(first)
+        first = parent_of(first)
 
 
 async def until_held(server: MemoryServer, fault: Fault) -> None:
@@ -206,6 +218,25 @@ async def test_an_error_of_whatever_type_refuses_its_own_caller_alone() -> None:
         assert isinstance(before, Versioned)
         assert isinstance(after, Versioned)
         assert ids_of([before, after]) == [0, 1]
+
+
+async def test_a_ledger_is_created_though_an_import_has_replaced_the_directories(opener: Opener) -> None:
+    async with stores(opener, 1) as (store,):
+        manager = LedgerManager(store, await formatted(store))
+        await create(manager, 2)
+        await delete_all_ledgers(store)
+        assert ids_of(await soon(create(manager, 2))) == [2, 3]
+        assert await ids_in(store) == [2, 3]
+
+
+async def test_a_request_whose_parent_is_missing_is_refused(opener: Opener) -> None:
+    """That the ledger's directory is there from before makes no difference: nothing is tried without end."""
+    async with stores(opener, 1) as (store,):
+        creation = LedgerCreation(store, await formatted(store))
+        await creation.create(ledger, above=-1)
+        with pytest.raises(NoNodeError):
+            await soon(creation.create(ledger, above=-1, request=f"{LAYOUT.root}/missing/request"))
+        assert (await creation.create(ledger, above=-1)).value.ledger_id == 1
 
 
 async def test_a_counter_that_was_set_back_is_an_error_that_says_so(opener: Opener) -> None:
