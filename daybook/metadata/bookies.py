@@ -7,13 +7,15 @@ Cookies and replacements change together and by version, so that an authorisatio
 
 import asyncio
 import json
+import math
 import uuid
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from daybook.core.errors import MetadataError
+from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.ids import BookieId, check_bookie_id
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.hold import check_not_held
@@ -111,7 +113,7 @@ class BookieDirectory:
         return await self._registrations[bookie].answer()
 
     async def _read_registration(self, bookie: BookieId) -> BookieInfo | None:
-        async with self._reading:
+        async with self._turn():
             # it moves from one to the other, perhaps between the two reads
             for writable in (True, False, True):
                 try:
@@ -125,7 +127,8 @@ class BookieDirectory:
         """The bookies that are registered now, by id in order; those that are not writable are read-only."""
         watch = self._store.watch()
         try:
-            return await self._snapshot(watch)
+            async with self._turn():
+                return await self._read(watch, timeout_s=None)
         finally:
             watch.close()
 
@@ -149,17 +152,32 @@ class BookieDirectory:
 
     async def _snapshot(self, watch: Watch) -> dict[BookieId, BookieInfo]:
         async with self._reading:  # one at a time, or an older snapshot could replace a newer one
-            return await self._read(watch)
+            return await self._read(watch, timeout_s=math.inf)
 
-    async def _read(self, watch: Watch) -> dict[BookieId, BookieInfo]:
-        locations = _locations(await watch.get(self._layout.topology))
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Hold `_reading`, of which a snapshot for `watch_bookies` lets go only once the store answers."""
+        limit_s = self._store.operation_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._reading.acquire()
+        except TimeoutError as error:
+            msg = f"ZooKeeper did not answer for the list of bookies within {limit_s:g} s: check that the servers run"
+            raise MetadataUnavailableError(msg) from error
+        try:
+            yield
+        finally:
+            self._reading.release()
+
+    async def _read(self, watch: Watch, *, timeout_s: float | None) -> dict[BookieId, BookieInfo]:
+        locations = _locations(await watch.get(self._layout.topology, timeout_s=timeout_s))
         found: dict[BookieId, BookieInfo] = {}
         for directory, writable in ((self._layout.read_only, False), (self._layout.available, True)):
-            listed = await watch.children(directory)
+            listed = await watch.children(directory, timeout_s=timeout_s)
             if listed is None:
                 await list_directory(self._store, directory)  # raises with the name of the missing directory
             for bookie in listed.value if listed else ():
-                node = await watch.get(f"{directory}/{bookie}")
+                node = await watch.get(f"{directory}/{bookie}", timeout_s=timeout_s)
                 if node is not None:
                     info = info_from_json(bookie, node.value, writable=writable)
                     location = locations.get(bookie)

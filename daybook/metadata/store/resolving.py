@@ -55,7 +55,7 @@ class ResolvingStore(MetadataStore):
         """Take over `transport`; closing the store closes it."""
         self._transport = transport
         self._own = OwnChanges(transport)
-        self._operation_timeout_s = operation_timeout_s
+        self.operation_timeout_s = operation_timeout_s
         self._watches: _Watches = defaultdict(dict)
         self._tree_watches: list[TreeWatch] = []
         transport.on_change = self._on_change
@@ -239,7 +239,7 @@ class ResolvingStore(MetadataStore):
 
         `changes`: whether one without an answer may have changed something.
         """
-        limit_s = self._operation_timeout_s if timeout_s is None else timeout_s
+        limit_s = self.operation_timeout_s if timeout_s is None else timeout_s
         sent = False
 
         async def once() -> T:
@@ -341,18 +341,20 @@ class _StoreWatch(Watch):
         self._watches = watches
         self._paths: set[str] = set()
 
-    async def get(self, path: str) -> Versioned[bytes] | None:
+    async def get(self, path: str, *, timeout_s: float | None = math.inf) -> Versioned[bytes] | None:
         self._listen(path)
         try:
-            node = await self._read(path, lambda: self._transport.get(path, watched=True), math.inf)
+            node = await self._read(path, lambda: self._transport.get(path, watched=True), timeout_s)
         except NoNodeError:
             return None
         return Versioned(node.data, node.version)
 
-    async def children(self, path: str) -> Versioned[tuple[str, ...]] | None:
+    async def children(
+        self, path: str, *, timeout_s: float | None = math.inf
+    ) -> Versioned[tuple[str, ...]] | None:
         self._listen(path)
         try:
-            return await self._read(path, lambda: self._transport.children(path, watched=True), math.inf)
+            return await self._read(path, lambda: self._transport.children(path, watched=True), timeout_s)
         except NoNodeError:
             return None
 

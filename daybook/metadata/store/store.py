@@ -5,6 +5,7 @@ sequence nodes, watches that deliver fresh values, and a session that reports un
 process's own monotonic clock (rule 46). Every implementation passes the same contract suite, tests/unit/metadata/test_contract.py.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -143,16 +144,19 @@ class Session:
 class Watch(ABC):
     """Reads that remember their paths: `changed` returns once any of the nodes may have changed.
 
-    Reads wait until there is an answer, and raise only StoreClosedError. A lost connection counts as a change, because
+    Reads wait until there is an answer, and raise only StoreClosedError; with `timeout_s` None they raise
+    MetadataUnavailableError as reads of the store do. A lost connection counts as a change, because
     the server forgets watches with it. Close a watch that is no longer needed.
     """
 
     @abstractmethod
-    async def get(self, path: str) -> Versioned[bytes] | None:
+    async def get(self, path: str, *, timeout_s: float | None = math.inf) -> Versioned[bytes] | None:
         """The node, or None if it does not exist."""
 
     @abstractmethod
-    async def children(self, path: str) -> Versioned[tuple[str, ...]] | None:
+    async def children(
+        self, path: str, *, timeout_s: float | None = math.inf
+    ) -> Versioned[tuple[str, ...]] | None:
         """The node's children in order, with a version that rises with each created or deleted child; None: no node."""
 
     @abstractmethod
@@ -171,6 +175,9 @@ class MetadataStore(ABC):
     time-out; a write that was sent raises OutcomeUnknownError instead. `timeout_s` replaces the time-out for one call;
     `math.inf` waits without limit, and the outcome is then always known.
     """
+
+    operation_timeout_s: float
+    """The store's time-out."""
 
     @abstractmethod
     async def get(self, path: str) -> Versioned[bytes]:

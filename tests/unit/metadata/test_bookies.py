@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from daybook.core.errors import MetadataError
+from daybook.core.errors import MetadataError, MetadataUnavailableError
 from daybook.core.ids import BookieId
 from daybook.core.placement.policy import BookieInfo
 from daybook.metadata.bookies import (
@@ -199,6 +199,37 @@ async def test_bookies_are_not_reported_gone_while_the_store_is_unavailable() ->
         server.resume()
         await one.close()
         assert await soon(following_value) == {}
+
+
+async def test_who_asks_for_bookies_is_refused_while_the_store_is_unavailable() -> None:
+    server, opener = memory_opener(operation_timeout_s=0.05)
+    async with stores(opener, 2) as (one, two):
+        await formatted(one)
+        await register(one, info(1))
+        directory = BookieDirectory(two, LAYOUT)
+        server.suspend()
+        with pytest.raises(MetadataUnavailableError):
+            await soon(directory.bookies())
+        server.resume()
+        assert await directory.bookies() == {"b1": info(1)}
+
+
+async def test_who_asks_for_bookies_is_refused_while_a_watch_waits_for_the_store() -> None:
+    server, opener = memory_opener(operation_timeout_s=0.05)
+    async with stores(opener, 2) as (one, two):
+        await formatted(one)
+        await register(one, info(1))
+        directory = BookieDirectory(two, LAYOUT)
+        server.suspend()
+        values = directory.watch_bookies()
+        waiting = asyncio.ensure_future(anext(values))
+        await asyncio.sleep(0)
+        for asked in (directory.bookies, partial(directory.registered, "b1")):
+            with pytest.raises(MetadataUnavailableError, match=r"list of bookies within 0\.05 s"):
+                await soon(asked())
+        server.resume()
+        assert await soon(waiting) == {"b1": info(1)}
+        assert await directory.registered("b1") == info(1)
 
 
 async def test_cookies_are_stamped_once_and_deleted_by_version(opener: Opener) -> None:
