@@ -29,12 +29,12 @@ def flush(
     """Make all of `generation` durable; the journal before `checkpoint` is in it or stored.
 
     Deletions and removals come first: they need no room and may free some. May be repeated after StorageFullError: what
-    was stored by then is trimmed off. `on_progress` is called before each commit. Returns the replicas that are left
-    for a later flush to remove. Raises StorageFullError and BookieMustStopError.
+    was stored by then is trimmed off, and what was removed is removed no more. `on_progress` is called before each
+    commit. Returns the replicas that are left for a later flush to remove. Raises StorageFullError and
+    BookieMustStopError.
     """
     mark_deleted(store, [generation])
-    removed = {key: each.removed for key, each in generation.ledgers.items() if each.removed is not None}
-    left = remove_replicas(store, removed, on_progress)
+    _remove(store, generation, on_progress)
     batch: list[LedgerChange] = []
     size = 0
     limit = store.settings.flush_transaction_bytes
@@ -48,11 +48,24 @@ def flush(
         size += change_bytes
     on_progress()
     _commit(store, batch, size, checkpoint)
-    return {key: minus(entries, _held(generation.ledgers[key])) for key, entries in left.items()}
+    return {key: each.removed for key, each in generation.ledgers.items() if each.removed}
+
+
+def _remove(store: EntryStore, generation: Generation, on_progress: Callable[[], None]) -> None:
+    """Remove replicas; what is left of them stays in the generation, without what its frames bring back afterwards.
+
+    A flush that is repeated must not remove what came after: the checkpoint may be past these frames already (rule 24).
+    """
+    removed = {key: each.removed for key, each in generation.ledgers.items() if each.removed is not None}
+    left = remove_replicas(store, removed, on_progress)
+    for ledger_id in removed:
+        pending = generation.ledgers[ledger_id]
+        entries = left.get(ledger_id)
+        pending.removed = minus(entries, _held(pending)) if entries is not None else IntervalSet()
 
 
 def _held(pending: PendingLedger) -> IntervalSet:
-    """What this flush stored of a ledger: a repair may have brought it back after the removal, so it stays (rule 47)."""
+    """What this flush stores of a ledger: a repair may have brought it back after the removal, so it stays (rule 47)."""
     held = IntervalSet()
     for block in pending.blocks:
         add_block(held, block)

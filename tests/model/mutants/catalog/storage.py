@@ -20,6 +20,7 @@ from daybook_bookie.journal.spare import SPARE, USED, SpareFile
 from daybook_bookie.store import flushing, removing
 from daybook_bookie.store.entry_store import EntryStore, Space
 from daybook_bookie.store.environment import Environment
+from daybook_bookie.store.generation import Generation
 from daybook_bookie.store.index import LedgerIndex
 from daybook_bookie.store.reading import BlockReader
 from daybook_bookie.store.storage import Storage
@@ -288,3 +289,17 @@ def a_removal_forgets_what_shares_a_block(monkeypatch: pytest.MonkeyPatch) -> No
 def late_removals_take_what_came_since(monkeypatch: pytest.MonkeyPatch) -> None:
     "A removal that waits for a later flush also takes what a repair brought with the flush before."
     monkeypatch.setattr(flushing, "_held", lambda _: IntervalSet())
+
+
+@by_test(24, REMOVAL + "test_rule_24_a_repeated_flush_removes_nothing_that_came_after_the_removal")
+def a_repeated_flush_removes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    "The checkpoint is past the frames that the same flush brought back: a crash loses them."
+    remove = flushing._remove
+
+    def forgetful(store: EntryStore, generation: Generation, on_progress: Callable[[], None]) -> None:
+        removed = {key: pending.removed for key, pending in generation.ledgers.items()}
+        remove(store, generation, on_progress)
+        for ledger_id, entries in removed.items():
+            generation.ledgers[ledger_id].removed = entries
+
+    monkeypatch.setattr(flushing, "_remove", forgetful)

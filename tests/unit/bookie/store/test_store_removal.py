@@ -4,14 +4,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from daybook_bookie.disk.errors import StorageFullError
 from daybook_bookie.journal.format import START, Position, deletion_record
 from daybook_bookie.store import flushing, removing
+from daybook_bookie.store.checkpoint import CheckpointFile
 from daybook_bookie.store.entry_store import LedgerChange
+from daybook_bookie.store.index import Root
 from daybook_bookie.store.storage import Storage
 from daybook_bookie.store.store import Store
 from daybook_bookie.store.write_cache import WriteCache
 
 from daybook.core.format.block import Block
+from daybook.core.format.frame import FLAG_RECOVERY
 from daybook.core.format.intervals import IntervalSet
 from tests.unit.bookie.sim_disk import SimDisk
 from tests.unit.bookie.store.kit import (
@@ -65,6 +69,38 @@ def test_rule_47_what_a_repair_brings_back_stays_though_its_removal_has_to_wait(
     add(storage, frame(7, [16], size=1400))
     flush(storage)
     assert read_all(storage, 7) == entries([1, 16, 18], 1400)
+    storage.close()
+
+
+@pytest.mark.parametrize("brought", [range(20), [1, 16, 18]], ids=str)
+def test_rule_24_a_repeated_flush_removes_nothing_that_came_after_the_removal(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, brought: range | list[int]
+) -> None:
+    """The checkpoint is past the repair after the first attempt, so no replay would bring it back after a crash."""
+    storage.remove(7, ids(range(20)))
+    add(storage, *[frame(7, [n], size=1400, flags=FLAG_RECOVERY) for n in brought])
+    swapped, before = storage.begin_flush(), storage.store.checkpoint
+    write = CheckpointFile.write
+
+    def write_unless_last(file: CheckpointFile, root: Root) -> None:
+        if root.checkpoint > before:
+            raise StorageFullError("injected")
+        write(file, root)
+
+    def is_all_there() -> None:
+        record = storage.store.ledger(7)
+        assert record is not None
+        assert all(map(record.intervals.contains, brought))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointFile, "write", write_unless_last)
+        with pytest.raises(StorageFullError):
+            storage.flush(swapped)
+    assert storage.store.checkpoint > before, "all of it is stored, and that is not certain yet"
+    storage.flush(swapped, is_all_there)
+    storage.end_flush()
+    flush(storage)
+    assert read_all(storage, 7) == entries(brought, 1400)
     storage.close()
 
 

@@ -3,6 +3,7 @@
 The contract's tests (test_store_contract) are of each alone. Here a machine drives both at once.
 """
 
+from copy import deepcopy
 from itertools import pairwise
 from pathlib import Path
 
@@ -77,7 +78,7 @@ class BothStores(RuleBasedStateMachine):
         generation = self.cache.swap()
         self.offset += 4096
         for bench in self.benches:
-            flushing.flush(bench.store, generation, Position(1, self.offset))
+            flushing.flush(bench.store, deepcopy(generation), Position(1, self.offset))
         self.cache.drop_flushed()
 
     @rule()
@@ -92,7 +93,7 @@ class BothStores(RuleBasedStateMachine):
         for bench in self.benches:
             bench.fail_commit(commits, happened=happened)
             try:
-                flushing.flush(bench.store, generation, START)
+                flushing.flush(bench.store, deepcopy(generation), START)
                 outcomes.add("stored")
             except BookieMustStopError:
                 outcomes.add("stopped")
