@@ -65,7 +65,7 @@ class Topic:
         self.name = name
         self.services = services
         self.extent = TopicExtent()
-        self.list_version = -1
+        self.list_version, self.list_bytes = -1, 0
         self.producers = Producers(str(name), services.settings.producers_max, self._store_epoch)
         self.is_closing = False
         """Whether it takes no more clients and no more entries."""
@@ -371,7 +371,7 @@ class Topic:
                 self.ledger_list = result.ledger_list
                 self.extent.update(result.ledger_list)
                 self._news.spread()
-                self.list_version = result.version
+                self.list_version, self.list_bytes = result.version, result.size_bytes
                 self.subscriptions.list_changed(result.version)
                 self.subscriptions.wake()
                 if not self._served.done():

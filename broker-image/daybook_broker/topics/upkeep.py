@@ -13,7 +13,7 @@ from typing import Final
 from daybook.client.client import Client
 from daybook.core.errors import DaybookError, NoSuchTopicError
 from daybook.core.topics.ledger_list import LedgerList, Position
-from daybook.core.topics.list_room import NEARLY_FULL_BYTES, measured_bytes
+from daybook.core.topics.list_room import NEARLY_FULL_BYTES
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.policy import UNLIMITED, BacklogAction, Degrade, Durability
 from daybook.core.topics.trimming import retains
@@ -99,10 +99,9 @@ class Upkeep:
                 over += topic.refusal is not None
                 degraded += topic.is_degraded
                 held[topic.durability] += 1
-                size_bytes = measured_bytes(topic.ledger_list)
-                largest = max(largest, size_bytes)
-                if size_bytes >= NEARLY_FULL_BYTES:
-                    nearly_full[topic.name] = self._warn_of_list(topic, size_bytes)
+                largest = max(largest, topic.list_bytes)
+                if topic.list_bytes >= NEARLY_FULL_BYTES:
+                    nearly_full[topic.name] = self._warn_of_list(topic)
                 await asyncio.sleep(0)
             self.backlog_entries, self.topics_over_quota, self.topics_degraded = entries, over, degraded
             self.largest_list_bytes, self._nearly_full = largest, nearly_full
@@ -110,13 +109,15 @@ class Upkeep:
                 gauge = self._registry.services.metrics.topics
                 gauge.labels(durability=durability.value, degrade=degrade.value).set(topics)
 
-    def _warn_of_list(self, topic: Topic, size_bytes: int) -> int:
+    def _warn_of_list(self, topic: Topic) -> int:
         """Name the topic in the log, again after LIST_WARNING_MS; when it was named last."""
         now_ms = monotonic_ms()
         named_ms = self._nearly_full.get(topic.name)
         if named_ms is not None and now_ms - named_ms < LIST_WARNING_MS:
             return named_ms
-        log.warning("a topic's list of ledgers is nearly full", topic=str(topic.name), size_bytes=size_bytes)
+        log.warning(
+            "a topic's list of ledgers is nearly full", topic=str(topic.name), size_bytes=topic.list_bytes
+        )
         return now_ms
 
     async def trim(self, topic: Topic) -> None:

@@ -212,6 +212,8 @@ class ListKnown:
 
     ledger_list: LedgerList
     version: int
+    size_bytes: int
+    """Of the list, as `measured_bytes` has them."""
 
 
 @dataclass(frozen=True, slots=True)

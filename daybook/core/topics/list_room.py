@@ -40,9 +40,8 @@ def measured_bytes(ledger_list: LedgerList) -> int:
     return len(ledger_list.to_json())
 
 
-def room_in(ledger_list: LedgerList) -> Room:
-    """The room in a list."""
-    size_bytes = measured_bytes(ledger_list)
+def room_in(size_bytes: int) -> Room:
+    """The room in a list of so many bytes, as `measured_bytes` has them."""
     if size_bytes >= FULL_BYTES:
         return Room.NONE
     return Room.SCARCE if size_bytes >= SCARCE_BYTES else Room.AMPLE

@@ -9,21 +9,26 @@ from daybook.core.machine import RequestIds
 from daybook.core.topics.events import CasList, ListRead, ManagedLedgerEffect, ReadList
 from daybook.core.topics.judged_change import JudgedChange, Outcome
 from daybook.core.topics.ledger_list import LedgerList, check_list_change
-from daybook.core.topics.list_room import Room, room_in
+from daybook.core.topics.list_room import Room, measured_bytes, room_in
 
 
 class ListUpdate:
     """The list as its owner knows it, and its one change at a time."""
 
-    __slots__ = ("_change", "_target", "current", "room", "version")
+    __slots__ = ("_change", "_target", "current", "size_bytes", "version")
 
     def __init__(self, current: LedgerList, version: int, ids: RequestIds) -> None:
         self.current = current
         self.version = version
-        self.room: Room = room_in(current)
-        """In `current`."""
+        self.size_bytes = measured_bytes(current)
+        """Of `current`."""
         self._change = JudgedChange(ids)
         self._target = current
+
+    @property
+    def room(self) -> Room:
+        """What is left in `current`."""
+        return room_in(self.size_bytes)
 
     @property
     def is_pending(self) -> bool:
@@ -72,5 +77,5 @@ class ListUpdate:
         self._change.settle()
         self.current = self._target
         self.version = version
-        self.room = room_in(self._target)
+        self.size_bytes = measured_bytes(self._target)
         return Outcome.DONE

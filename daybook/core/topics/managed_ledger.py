@@ -112,7 +112,7 @@ class ManagedLedger:
         if self._terminating or self._is(ListState.TERMINATED):
             msg = f"topic {self._topic} was terminated: it takes no more messages; publish to another topic"
             return TopicTerminatedError(msg)
-        if self._is_full and self.phase is Phase.IDLE:  # else what comes goes behind what waits
+        if self.phase is Phase.IDLE and self._is_full:  # else what comes goes behind what waits
             return topic_full(self._topic)
         return None
 
@@ -349,7 +349,7 @@ class ManagedLedger:
         """The list is as it was to be."""
         assert self._update is not None
         if outcome is Outcome.DONE:
-            out.append(ListKnown(self._update.current, self._update.version))
+            out.append(ListKnown(self._update.current, self._update.version, self._update.size_bytes))
             self._limits = limits(self._policy, self._update.room)
             if self.phase is Phase.NAMING:
                 self._begin_ledger()

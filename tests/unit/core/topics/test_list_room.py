@@ -71,6 +71,11 @@ def world_of(size_bytes: int) -> World:
     return world
 
 
+def room(ledger_list: LedgerList) -> Room:
+    """The room in a list."""
+    return room_in(measured_bytes(ledger_list))
+
+
 def trim(owner: Owner) -> None:
     """Drop all ledgers that are closed."""
     owner.step(TrimRequested((), Retention(0, 0)))
@@ -84,13 +89,13 @@ def full() -> LedgerList:
 
 def test_what_a_list_of_some_size_allows(full: LedgerList) -> None:
     few = LedgerList(ledgers=full.ledgers[: MEASURED_LEDGERS - 1], last_confirmed=full.last_confirmed)
-    assert (measured_bytes(few), room_in(few)) == (0, Room.AMPLE)
+    assert (measured_bytes(few), room(few)) == (0, Room.AMPLE)
     some = replace(few, ledgers=full.ledgers[:MEASURED_LEDGERS])
     assert measured_bytes(some) == len(some.to_json())
-    assert room_in(some) is Room.AMPLE
-    assert room_in(list_of(SCARCE_BYTES)) is Room.SCARCE
-    assert room_in(replace(full, ledgers=full.ledgers[1:])) is Room.SCARCE
-    assert room_in(full) is Room.NONE
+    assert room(some) is Room.AMPLE
+    assert room(list_of(SCARCE_BYTES)) is Room.SCARCE
+    assert room(replace(full, ledgers=full.ledgers[1:])) is Room.SCARCE
+    assert room(full) is Room.NONE
     horizon = full.last_confirmed
     compacted = (CompactedLedger(1, 1, 1, Position(1000, 0)), CompactedLedger(2, 1, 1, horizon))
     assert measured_bytes(replace(few, compaction=Compaction(horizon, compacted))) > 0
