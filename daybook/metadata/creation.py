@@ -137,11 +137,12 @@ class LedgerCreation:
         end = counter.value + len(group)
         raised = json.dumps({"next": end, "token": uuid.uuid4().hex}).encode()
         operations: list[Operation] = [Put(self._layout.idgen, raised, counter.version)]
-        directories = {parent_of(self._layout.ledger(made.metadata.ledger_id)) for made in group}
+        paths = [self._layout.ledger(made.metadata.ledger_id) for made in group]
+        directories = set(map(parent_of, paths))
         is_from_memory = not directories.isdisjoint(self._directories)
         for directory in sorted(directories):
             await self._make_directory(directory)
-        operations += [Create(self._layout.ledger(made.metadata.ledger_id), made.data) for made in group]
+        operations += [Create(path, made.data) for path, made in zip(paths, group, strict=True)]
         request = group[0].wanted.request
         if request:
             answer = {"ledgerId": counter.value, "token": uuid.uuid4().hex}
