@@ -139,7 +139,7 @@ def write(
     """
     custom = dict(_key_value(item) for item in metadata or ())
     quorum = {"ensemble_size": ensemble_size, "write_quorum": write_quorum, "ack_quorum": ack_quorum}
-    given = {name: number for name, number in quorum.items() if number is not None}
+    given: dict[str, Any] = {name: number for name, number in quorum.items() if number is not None}
     if ledger is not None and (given or custom):
         names = [f"--{name.replace('_', '-')}" for name in given] + (["--metadata"] if custom else [])
         left_out = ", ".join(names)
@@ -148,13 +148,7 @@ def write(
 
     async def work(client: "daybook.Client") -> None:
         if ledger is None:
-            handle = await client.create_ledger(
-                ensemble_size=given.get("ensemble_size", 3),
-                write_quorum=given.get("write_quorum", 3),
-                ack_quorum=given.get("ack_quorum", 2),
-                password=password.encode(),
-                custom_metadata=custom,
-            )
+            handle = await client.create_ledger(**given, password=password.encode(), custom_metadata=custom)
             out.print(handle.id)
             sys.stdout.flush()
         else:
