@@ -193,9 +193,9 @@ async def frame_client(broker: Broker, *, connect: bool = True) -> AsyncIterator
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait until the broker's cycles made `condition` true."""
+    """Wait until the broker made `condition` true."""
     async with asyncio.timeout(LIMIT_S):
-        while not condition():  # noqa: ASYNC110 - a broker's cycles have no event
+        while not condition():  # noqa: ASYNC110 - its cycles, and what reaches it, have no event
             await asyncio.sleep(0.02)
 
 

@@ -27,6 +27,10 @@ class Bookie:
         self.may_attach = asyncio.Event()
         self.may_attach.set()
 
+    def everything(self) -> list[tuple[str, LedgerId]]:
+        """What came so far."""
+        return [self.seen.get_nowait() for _ in range(self.seen.qsize())]
+
     async def __call__(self, _: int, requests: Requests) -> AsyncIterator[bytes]:
         """The script."""
         messages = 0
@@ -55,7 +59,7 @@ async def test_a_ledger_is_detached_and_attached_again_for_the_next_frame() -> N
         stream.detach(KEY)
         stream.send(sink, 2, frame(1))
         assert await sink.events.get() == (2, "boot 1")
-    assert [bookie.seen.get_nowait() for _ in range(bookie.seen.qsize())] == [
+    assert bookie.everything() == [
         ("attach", 1),
         ("detach", 1),
         ("attach", 1),
@@ -115,7 +119,7 @@ async def test_a_bookie_of_an_earlier_release_is_told_nothing() -> None:
         stream.detach(KEY)
         stream.send(sink, 2, frame(1))
         assert await sink.events.get() == (2, "boot 1")
-    assert [bookie.seen.get_nowait() for _ in range(bookie.seen.qsize())] == [("attach", 1), ("attach", 1)]
+    assert bookie.everything() == [("attach", 1), ("attach", 1)]
 
 
 async def test_an_attachment_ends_with_the_last_of_those_that_use_it(monkeypatch: pytest.MonkeyPatch) -> None:

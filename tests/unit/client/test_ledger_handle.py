@@ -237,7 +237,7 @@ async def test_a_close_after_an_abandoned_one_returns_the_end_once_there_is_one(
         appending = asyncio.ensure_future(ledger.append(b"x"))
         await turns()
         closing = asyncio.ensure_future(ledger.close())
-        await asyncio.sleep(0)
+        await turns()
         await ledger.abandon()
         for each in (appending, closing, asyncio.ensure_future(ledger.close())):
             with pytest.raises(LedgerClosedError, match="abandoned"):

@@ -1,7 +1,8 @@
 """Presence, topology, cookies and replacements of bookies."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
@@ -18,6 +19,7 @@ from daybook.metadata.bookies import (
     info_to_json,
 )
 from daybook.metadata.claim import RegisteredElsewhereError
+from daybook.metadata.store.memory import MemoryServer
 from daybook.metadata.store.store import BadVersionError, NodeExistsError, NoNodeError
 from daybook.metadata.tree import IncompleteListingError
 from tests.unit.metadata.harness import (
@@ -201,13 +203,20 @@ async def test_bookies_are_not_reported_gone_while_the_store_is_unavailable() ->
         assert await soon(following_value) == {}
 
 
-async def test_who_asks_for_bookies_is_refused_while_the_store_is_unavailable() -> None:
+@asynccontextmanager
+async def without_answers() -> AsyncIterator[tuple[MemoryServer, BookieDirectory]]:
+    """The directory of a cluster with one bookie, whose store has just stopped to answer."""
     server, opener = memory_opener(operation_timeout_s=0.05)
     async with stores(opener, 2) as (one, two):
         await formatted(one)
         await register(one, info(1))
         directory = BookieDirectory(two, LAYOUT)
         server.suspend()
+        yield server, directory
+
+
+async def test_who_asks_for_bookies_is_refused_while_the_store_is_unavailable() -> None:
+    async with without_answers() as (server, directory):
         with pytest.raises(MetadataUnavailableError):
             await soon(directory.bookies())
         server.resume()
@@ -215,12 +224,7 @@ async def test_who_asks_for_bookies_is_refused_while_the_store_is_unavailable() 
 
 
 async def test_who_asks_for_bookies_is_refused_while_a_watch_waits_for_the_store() -> None:
-    server, opener = memory_opener(operation_timeout_s=0.05)
-    async with stores(opener, 2) as (one, two):
-        await formatted(one)
-        await register(one, info(1))
-        directory = BookieDirectory(two, LAYOUT)
-        server.suspend()
+    async with without_answers() as (server, directory):
         values = directory.watch_bookies()
         waiting = asyncio.ensure_future(anext(values))
         await asyncio.sleep(0)
