@@ -54,10 +54,14 @@ class Blocks(Protocol):
         """The blocks whose range overlaps first … last, rising, up to `limit` of them; raises CorruptStoreError.
 
         Their bodies may be damaged; their data are views that end with the moment. Blocks behind `last` are not decoded.
+        None ends behind the beginning of the next one, but for intact blocks that overlap.
         """
 
     def readable(self, first: EntryId, last: EntryId) -> tuple[list[Block], list[EntryId]]:
-        """The blocks as above that can be read, and the keys within first … last whose blocks cannot, both rising."""
+        """The blocks as above that can be read, and the keys within first … last whose blocks cannot, both rising.
+
+        A block whose body is damaged ends just before the next one, since the row that names its last entry may be damaged.
+        """
 
 
 class EntryStore(Protocol):

@@ -189,7 +189,10 @@ def _cluster(
             for block in found:
                 if block.first not in stored:
                     stored[block.first] = block
-                    low, high, grown = min(low, block.first), max(high, block.last), True
+                    end = min(
+                        block.last, intervals.last
+                    )  # of a damaged block that ends the ledger it may be any
+                    low, high, grown = min(low, block.first), max(high, end), True
         while waiting and waiting[0].first <= high:
             frame = waiting.pop(0)
             cluster.append(frame)

@@ -43,6 +43,8 @@ class BlockReader:
     def __init__(self, cursor: Any, ledger_id: LedgerId) -> None:
         self._cursor = cursor
         self._ledger_id = ledger_id
+        self._ends: dict[EntryId, EntryId] = {}
+        """Where blocks end whose bodies were checked for it, by first entry: a flush asks for a growing range."""
 
     def seek(self, entry: EntryId) -> Block | None:
         """The last block that begins at or before `entry`; if there is none, the ledger's first one after it.
@@ -60,8 +62,11 @@ class BlockReader:
         found: list[Block] = []
         for _ in self._keys(first, last):
             block = self._current()
-            if block is not None and block.last >= first:
-                found.append(block)
+            if block is not None:
+                following = self._following()
+                if NO_ENTRY < following <= block.last:
+                    block = bounded(block, following)
+                found += [block] if block.last >= first else []
             if len(found) == limit:
                 break
         return found
@@ -78,8 +83,11 @@ class BlockReader:
                     if begin >= first:
                         unreadable.append(begin)
                     continue
-                if block is not None and block.last >= first:
-                    found.append(block)
+                if block is not None:
+                    if begin not in self._ends:
+                        self._ends[begin] = bounded(block, self._following()).last
+                    block = block._replace(last=self._ends[begin])
+                    found += [block] if block.last >= first else []
         return found, unreadable
 
     def read(
@@ -100,7 +108,7 @@ class BlockReader:
         while wanted != NO_ENTRY and wanted <= last and room > 0:
             try:
                 block = self.seek(wanted) if block is None else self.next()
-                if block is None or not block.first <= wanted <= block.last:
+                if block is None or wanted < block.first:
                     raise self._lost(wanted, "is in no block of the store")
                 if frames and block.first < wanted:
                     break  # blocks that overlap, as earlier releases stored them beside damage: the next read begins here
@@ -121,14 +129,16 @@ class BlockReader:
 
     def _checked(self, index: IntervalSet, block: Block, wanted: EntryId) -> Block:
         """The block, or its sound part around `wanted`; raises CorruptStoreError if there is none."""
-        is_whole = index.count_between(block.first, block.last) == block.header.count
-        if not is_whole and not holds_all(index, block):
-            raise self._lost(wanted, "lies in a block that holds more than the index says")
         for part in sound_parts(block):
             begin, end = rows_between(part, wanted, wanted)
-            if begin < end:
-                return part if is_whole else run_without_gap(index, part, begin)
-        raise self._lost(wanted, "fails its checksum, or is lost from the block that should hold it")
+            if begin >= end:
+                continue
+            if index.count_between(part.first, part.last) == part.header.count:
+                return part
+            if not holds_all(index, part):
+                raise self._lost(wanted, "lies in a block that holds more than the index says")
+            return run_without_gap(index, part, begin)
+        raise self._lost(wanted, "fails its checksum, or is in no block of the store")
 
     def _keys(self, first: EntryId, last: EntryId) -> Iterator[EntryId]:
         """Move the cursor over the blocks that may overlap first … last, and give where each begins.
@@ -159,6 +169,16 @@ class BlockReader:
         if self._key()[0] != self._ledger_id:
             cursor.next()
         return True
+
+    def _following(self) -> EntryId:
+        """Where the ledger's next block begins, NO_ENTRY if nothing shows it; the cursor stays where it is."""
+        here, following = bytes(self._cursor.key()), NO_ENTRY
+        with suppress(CorruptStoreError, lmdb.Error):
+            if self._cursor.next():
+                ledger_id, first = self._key()
+                following = first if ledger_id == self._ledger_id else NO_ENTRY
+        self._cursor.set_key(here)
+        return following
 
     def _key(self) -> tuple[LedgerId, EntryId]:
         """The ledger and the first entry that the key under the cursor names; raises CorruptStoreError."""
@@ -195,6 +215,20 @@ class BlockReader:
     def _lost(self, entry: EntryId, what: str) -> CorruptStoreError:
         msg = f"entry {entry} of ledger {self._ledger_id} {what}: take it from another replica"
         return CorruptStoreError(msg)
+
+
+def bounded(block: Block, following: EntryId) -> Block:
+    """The block; a damaged one ends just before `following`, where the ledger's next one begins.
+
+    Only the body's checksum covers the row that names its last entry, so a damaged one may name any. Without a next block
+    (NO_ENTRY) it ends where it says, and not before its sound entries.
+    """
+    parts = sound_parts(block)
+    if parts == [block]:
+        return block
+    if following != NO_ENTRY:
+        return block._replace(last=following - 1)
+    return block._replace(last=max([block.last, *[part.last for part in parts]]))
 
 
 def holds_all(index: IntervalSet, block: Block) -> bool:

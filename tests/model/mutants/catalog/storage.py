@@ -8,6 +8,7 @@ from typing import Any, cast
 import daybook_bookie.journal.format
 import daybook_bookie.journal.journal
 import daybook_bookie.store.checkpoint
+import daybook_bookie.store.reading
 import daybook_bookie.store.store
 import daybook_bookie.store.stored_ledger
 import pytest
@@ -29,6 +30,7 @@ from daybook_bookie.store.write_cache import WriteCache
 
 from daybook.core.bookie.life import Start
 from daybook.core.bookie.range_scan import RangeScan
+from daybook.core.format.block import Block
 from daybook.core.format.frame import FrameHeader
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import NO_ENTRY
@@ -186,6 +188,13 @@ def a_miss_is_an_absence(
 def unreadable_blocks_stay(real: Any, reader: BlockReader, first: int, last: int) -> Any:
     "A flush leaves what it cannot read where it is, in front of what it puts."
     return real(reader, first, last)[0], []
+
+
+@by_test(47, CONTRACT + "test_rule_47_a_removal_from_a_block_whose_last_row_is_damaged_ends_with_the_block")
+@instead_of(daybook_bookie.store.reading, "bounded")
+def a_damaged_block_ends_where_it_says(block: Block, _following: int) -> Block:
+    "A row that nothing has checked says which entry is the block's last."
+    return block
 
 
 @by_test(26, STORE + "test_rule_26_a_ledger_record_or_root_that_vanished_or_changed_stops_the_start")

@@ -14,7 +14,7 @@ from daybook_bookie.disk.errors import BookieMustStopError, CorruptStoreError, S
 from daybook_bookie.journal.format import START, Position
 from daybook_bookie.settings import StorageSettings
 from daybook_bookie.store.entry_store import LedgerChange, Space
-from daybook_bookie.store.reading import block_key, run_without_gap
+from daybook_bookie.store.reading import block_key, bounded, run_without_gap
 from daybook_bookie.store.stored_ledger import StoredLedger
 
 from daybook.core.errors import FrameError
@@ -48,6 +48,8 @@ class _Blocks:
         found: list[Block] = []
         for key in self._keys(first, last):
             block = self._block(key)
+            if NO_ENTRY < self._following(key) <= block.last:
+                block = bounded(block, self._following(key))
             if block.last >= first:
                 found.append(block)
             if len(found) == limit:
@@ -60,13 +62,16 @@ class _Blocks:
         unreadable: list[EntryId] = []
         for key in self._keys(first, last):
             try:
-                block = self._block(key)
+                block = bounded(self._block(key), self._following(key))
             except CorruptStoreError:
                 unreadable += [key] if key >= first else []
                 continue
             if block.last >= first:
                 found.append(block)
         return found, unreadable
+
+    def _following(self, key: EntryId) -> EntryId:
+        return min((other for other in self._blocks if other > key), default=NO_ENTRY)
 
     def _keys(self, first: EntryId, last: EntryId) -> list[EntryId]:
         keys = sorted(key for key in self._blocks if key <= last)

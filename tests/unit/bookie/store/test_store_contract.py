@@ -29,7 +29,7 @@ from daybook_bookie.store.stored_ledger import StoredLedger
 from daybook_bookie.store.write_cache import WriteCache
 
 from daybook.core.format.block import decode_block
-from daybook.core.format.frame import FLAG_RECOVERY, decode_header
+from daybook.core.format.frame import COLUMN_BYTES, FLAG_RECOVERY, HEADER_BYTES, decode_header
 from daybook.core.format.intervals import Interval, IntervalSet
 from daybook.core.quorum import DENSE, Stripe
 from tests.unit.bookie.store.benches import Bench, LmdbBench, ModelBench
@@ -45,6 +45,15 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
         found = LmdbBench(Path(directory))
         yield found
         found.shut()
+
+
+def gapped(first: int) -> list[int]:
+    """The entries of a block with gaps; a flipped bit of its last delta makes it smaller, or larger by thousands."""
+    return [first, *range(first + 2, first + 9), first + 17]
+
+
+LAST_DELTA = HEADER_BYTES + COLUMN_BYTES * (len(gapped(0)) - 1)
+"""Where the last row of such a block names its entry."""
 
 
 def repaired(ledger: int, ids: Sequence[int], size: int = 200) -> bytes:
@@ -169,6 +178,14 @@ def test_rule_26_a_removal_ends_at_a_block_that_cannot_be_read_and_the_flush_con
     assert bench.read(7, 9) == entries([9])
     with pytest.raises(CorruptStoreError):
         bench.store.read_blocks(7, 2, 2, 1000)
+
+
+def test_rule_47_a_removal_from_a_block_whose_last_row_is_damaged_ends_with_the_block(bench: Bench) -> None:
+    bench.put(*[frame(7, gapped(at), size=200) for at in range(0, 120, 20)])
+    bench.flip(7, 0, LAST_DELTA + 1)
+    assert flushing.flush(bench.store, removal(range(120)), START) == {}
+    assert bench.read(7) == []
+    assert bench.store.block_keys(7, 99) == []
 
 
 def test_rule_26_only_damage_within_a_range_is_met(bench: Bench) -> None:
@@ -314,6 +331,34 @@ def test_rule_26_what_a_repair_brings_beside_damage_hides_no_intact_block(
     bench.put(repaired(7, range(10, 20), 8))
     assert bench.read(7) == entries(range(30), 8)
     assert_answers_rise(bench, 30)
+
+
+@pytest.mark.parametrize("byte", [0, 1], ids=["smaller", "larger"])
+@pytest.mark.parametrize("at", [0, 40], ids=["within", "at the end"])
+def test_rule_26_a_damaged_last_row_hides_no_sound_entry_and_its_repair_stays_within_its_block(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, at: int, byte: int
+) -> None:
+    """Only the body's checksum covers the row that names the last entry; what is behind it is none of its concern."""
+    bench.put(*[frame(7, gapped(begin), size=180) for begin in (0, 20, 40)])
+    bench.flip(7, at, LAST_DELTA + byte)
+    stored = {*gapped(0), *gapped(20), *gapped(40)}
+    lost = gapped(at)[-1]
+    assert bench.read(7) == entries(sorted(stored - {lost}), 180)
+    changed: list[set[bytes]] = []
+    commit = bench.store.commit
+
+    def note(changes: Iterable[LedgerChange], checkpoint: Position) -> None:
+        noted = list(changes)
+        changed.extend({*change.deletes, *(key for key, _ in change.puts)} for change in noted)
+        commit(noted, checkpoint)
+
+    monkeypatch.setattr(bench.store, "commit", note)
+    bench.put(repaired(7, [at + 5], 180), repaired(7, [lost], 180), frame(7, range(80, 90), size=180))
+    touched = set().union(*changed)
+    assert {key for key in touched if not block_key(7, at) <= key < block_key(7, at + 20)} == {
+        block_key(7, 80)
+    }
+    assert bench.read(7) == entries(sorted({*stored, *range(80, 90)}), 180)
 
 
 def test_rule_26_a_repair_of_many_unreadable_blocks_takes_their_place(bench: Bench) -> None:
