@@ -155,7 +155,6 @@ class Bookie:
             interval_ms=settings.gc_interval_ms,
             over_replicated=OverReplicatedCollector(self.table, self.link, metrics, settings.bookie_id),
             over_replicated_interval_ms=settings.gc_surplus_interval_ms,
-            on_deleted=self.scrubber.forget,
         )
 
     def _make_services(self) -> None:

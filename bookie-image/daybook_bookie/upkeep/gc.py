@@ -1,8 +1,8 @@
 """Deletion of ledgers that are no longer in the metadata, and of replicas that are over-replicated here.
 
 What may be deleted is the core's decision (`daybook.core.bookie.deletion`). An error proves nothing: the cycle, or the
-ledger, is skipped (rule 28). The deletion is journalled before it is carried out, and whoever is attached must attach
-again, which needs metadata that is gone (rule 20).
+ledger, is skipped (rule 28). The deletion is journalled before it is carried out, or, if the journal has no room, committed
+with the next flush. Whoever is attached must attach again, which needs metadata that is gone (rule 20).
 
 All of it trusts that the metadata never goes back. So each cycle first compares what is here with the counter of ids, and
 collects nothing once ZooKeeper was found to have gone back in time (rule 62). Nor does it after a restore that no person has
@@ -10,7 +10,7 @@ confirmed (rule 68): a cycle deletes only if it found the same hold, or none, wh
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -84,9 +84,8 @@ class Collector:
         interval_ms: int,
         over_replicated: OverReplicatedCollector | None = None,
         over_replicated_interval_ms: int = 0,
-        on_deleted: Callable[[LedgerId], None] = lambda _: None,
     ) -> None:
-        """`on_deleted` is called for each ledger that goes. `over_replicated` runs less often: it reads all metadata."""
+        """`over_replicated` runs less often: it reads all metadata."""
         self._over_replicated = over_replicated
         self._over_replicated_interval_ms = over_replicated_interval_ms
         self._over_replicated_at_ms = monotonic_ms() + over_replicated_interval_ms
@@ -95,7 +94,6 @@ class Collector:
         self._source = source
         self._guard = guard
         self._metrics = metrics
-        self._on_deleted = on_deleted
         self._one_cycle = threading.Lock()
         self._poller = Poller(
             "gc",
@@ -233,12 +231,12 @@ class Collector:
         with self._table.lock:
             barrier = Barrier(self._table.machine.delete(ledger_ids))
             self._journal.put(barrier)
-        is_durable = barrier.wait(_JOURNAL_TIMEOUT_S) is Code.OK
+        if barrier.wait(_JOURNAL_TIMEOUT_S) is not Code.OK:
+            result.skipped(
+                f"{len(ledger_ids)} deletions could not be journalled: the next flush carries them out, "
+                "and the next cycle does if the bookie starts again before it"
+            )
         for ledger_id in ledger_ids:
-            if not is_durable:
-                result.skipped(f"the deletion of ledger {ledger_id} could not be journalled")
-                continue
             _LOG.info("ledger deleted", ledger_id=ledger_id)
-            self._metrics.gc_ledgers.inc()
-            self._on_deleted(ledger_id)
-            result.deleted.append(ledger_id)
+        self._metrics.gc_ledgers.inc(len(ledger_ids))
+        result.deleted += ledger_ids

@@ -58,6 +58,7 @@ class Scrubber:
         self._bytes_per_second = bytes_per_second
         self._lock = threading.Lock()
         self._damaged: defaultdict[LedgerId, set[EntryId]] = defaultdict(set)
+        metrics.damaged_entries.set_function(self._count)
         self._poller = Poller(
             "scrubber", interval_ms / 1000, self._scrub_all, failed="a round of the scrubber failed"
         )
@@ -81,13 +82,6 @@ class Scrubber:
         with self._lock:
             if len(self._damaged[ledger_id]) < DAMAGED_MAX:
                 self._damaged[ledger_id].add(entry)
-        self._count()
-
-    def forget(self, ledger_id: LedgerId) -> None:
-        """The ledger is deleted."""
-        with self._lock:
-            self._damaged.pop(ledger_id, None)
-        self._count()
 
     def damaged_of(self, ledger_id: LedgerId) -> list[EntryId]:
         """The ledger's damaged entries, as far as they are known and not repaired by now, rising."""
@@ -100,7 +94,6 @@ class Scrubber:
             self._damaged[ledger_id] -= set(entries) - set(still)
             if not self._damaged[ledger_id]:
                 del self._damaged[ledger_id]
-        self._count()
         return still
 
     def _scrub_all(self) -> None:
@@ -122,7 +115,6 @@ class Scrubber:
             if damaged:
                 _LOG.error("damaged entries", ledger_id=ledger_id, count=len(damaged), first=damaged[0])
                 result.damaged[ledger_id] = damaged
-        self._count()
         return result
 
     def _scrub_ledger(self, ledger_id: LedgerId, result: Scrubbed, *, slow: bool) -> list[EntryId]:
@@ -168,6 +160,9 @@ class Scrubber:
             return True
         return False
 
-    def _count(self) -> None:
+    def _count(self) -> int:
+        """The damaged entries of the ledgers that are stored: a scrub, or a reader, may find damage of one that is deleted."""
         with self._lock:
-            self._metrics.damaged_entries.set(sum(map(len, self._damaged.values())))
+            for ledger_id in [each for each in self._damaged if self._store.ledger(each) is None]:
+                del self._damaged[ledger_id]
+            return sum(map(len, self._damaged.values()))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from daybook_bookie.disk.errors import StorageFullError
 from daybook_bookie.identity.metadata_link import MetadataLink
 
 from daybook.core.errors import Code, MetadataUnavailableError
@@ -102,6 +103,37 @@ def test_rule_28_without_a_listing_or_a_direct_read_nothing_is_deleted(
     assert (Code(answer.code), list(answer.deleted)) == (Code.UNAVAILABLE, [])
     assert held(bookie) == [1]
     assert list(collect(bookie).deleted) == [1]
+
+
+def test_a_deletion_that_the_journal_has_no_room_for_is_carried_out_and_makes_room(
+    bookie: RunningBookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bookie.create_ledger(2)
+    fill(bookie, 1, 2)
+    bookie.delete_ledger(1)
+
+    def refuse(*_: object) -> None:
+        raise StorageFullError("no room for a journal file")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bookie.bookie.storage.journal, "append", refuse)
+        answer = collect(bookie)
+        assert (Code(answer.code), list(answer.deleted)) == (Code.UNAVAILABLE, [1])
+        assert "1 deletions could not be journalled" in answer.detail
+        assert eventually(lambda: bookie.bookie.storage.store.stored(1) is None), "a flush was asked for"
+    assert held(bookie) == [2]
+    assert bookie.metric("gc_deleted_ledgers_total") == 1
+
+
+def test_damage_of_a_deleted_ledger_counts_no_more_whoever_found_it_last(bookie: RunningBookie) -> None:
+    fill(bookie, 1)
+    bookie.bookie.scrubber.found(1, 0)
+    assert bookie.metric("damaged_entries") == 1
+    bookie.delete_ledger(1)
+    assert list(collect(bookie).deleted) == [1]
+    bookie.bookie.scrubber.found(1, 0)
+    assert bookie.flush()
+    assert bookie.metric("damaged_entries") == 0
 
 
 def test_collection_runs_by_itself(start_bookie: StartBookie) -> None:
