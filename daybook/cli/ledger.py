@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 import daybook
@@ -22,6 +21,7 @@ from daybook.cli.connection import (
     find_cluster,
     with_client,
 )
+from daybook.cli.ledger_view import LIST_TITLES, list_row, shown, topic_of, verify_table
 from daybook.cli.lines import batches_of_lines
 from daybook.cli.listing import print_json_array, print_tables
 from daybook.cli.output import err, out
@@ -30,7 +30,7 @@ from daybook.core.ids import check_ledger_id
 
 if TYPE_CHECKING:
     from daybook.client.verify import LedgerReport
-    from daybook.core.ids import BookieId
+    from daybook.core.ids import BookieId, EntryId
     from daybook.core.ledger.metadata import LedgerMetadata
 
 app = typer.Typer(no_args_is_help=True, help="Create, write, read and manage ledgers.")
@@ -263,13 +263,13 @@ def show(
 
     metadata = with_client(find_cluster(directory, zookeeper, cluster), work)
     if as_json:
-        out.print_json(data=_shown(metadata))
+        out.print_json(data=shown(metadata))
         return
     quorum = "/".join(map(str, metadata.quorum))
     out.print(f"ledger [bold]{ledger}[/]  {metadata.state.value}  E/Qw/Qa {quorum}")
     if metadata.is_closed:
         out.print(f"{metadata.last_entry + 1:,} entries, {metadata.length:,} bytes")
-    if topic := _topic(metadata):
+    if topic := topic_of(metadata):
         out.print(f"belongs to topic {topic}", markup=False, soft_wrap=True)
     table = Table("first entry", "last entry", "bookies")
     for index, fragment in enumerate(metadata.fragments):
@@ -278,12 +278,6 @@ def show(
             str(fragment.first_entry), "open" if end is None else str(end), ", ".join(fragment.bookies)
         )
     out.print(table)
-
-
-def _shown(metadata: "LedgerMetadata") -> dict[str, Any]:
-    """The stored record without the hash of the password, which bookies accept as the ledger's key."""
-    record: dict[str, Any] = json.loads(metadata.to_json())
-    return {**record, "password": "(hidden)"}
 
 
 @app.command("list")
@@ -296,34 +290,11 @@ def list_ledgers(
     async def work(client: "daybook.Client") -> None:
         async with aclosing(client.list_ledgers()) as found:
             if as_json:
-                await print_json_array(_shown(ledger.value) async for ledger in found)
+                await print_json_array(shown(ledger.value) async for ledger in found)
             else:
-                await print_tables(_LIST_TITLES, (_list_row(ledger.value) async for ledger in found))
+                await print_tables(LIST_TITLES, (list_row(ledger.value) async for ledger in found))
 
     with_client(find_cluster(directory, zookeeper, cluster), work)
-
-
-_LIST_TITLES: Final = ("ledger", "state", "E/Qw/Qa", "entries", "bytes", "fragments", "bookies", "topic")
-
-
-def _list_row(ledger: "LedgerMetadata") -> tuple[str, ...]:
-    return (
-        str(ledger.ledger_id),
-        ledger.state.value,
-        "/".join(map(str, ledger.quorum)),
-        f"{ledger.last_entry + 1:,}" if ledger.is_closed else "…",
-        f"{ledger.length:,}" if ledger.is_closed else "…",
-        str(len(ledger.fragments)),
-        ", ".join(ledger.last_fragment.bookies),
-        escape(_topic(ledger)),
-    )
-
-
-def _topic(ledger: "LedgerMetadata") -> str:
-    """The topic that the ledger belongs to, as a broker or a job wrote it into the metadata; empty without one."""
-    from daybook.core.ledger.metadata import TOPIC_KEY
-
-    return ledger.custom_metadata.get(TOPIC_KEY, b"").decode(errors="replace")
 
 
 @app.command()
@@ -362,7 +333,12 @@ def delete(
             ledger, password=password.encode(), without_recovery=without_recovery, force=force
         )
 
-    if lost := with_client(where, work):
+    _tell_unfenced(with_client(where, work))
+
+
+def _tell_unfenced(lost: "tuple[BookieId, ...]") -> None:
+    """A person makes sure that no process of these lives on."""
+    if lost:
         err.print(f"not fenced, because they are lost: {', '.join(lost)}", soft_wrap=True)
 
 
@@ -377,12 +353,12 @@ async def _state_for_people(client: "daybook.Client", ledger: int) -> str:
     """The ledger's state, and which of its bookies are registered."""
     metadata = (await client.ledgers.read(ledger, sync=True)).value
     registered = client.bookies()
-    shown = (
+    named = (
         f"{each}{'' if each in registered else ' (not registered)'}" for each in sorted(metadata.bookies())
     )
     end = metadata.last_entry if metadata.is_closed else metadata.last_fragment.first_entry - 1
     least = f"at least {end + 1:,} entries" if not metadata.is_closed else f"{end + 1:,} entries"
-    return f"ledger {ledger} is {metadata.state.value}, has {least}, on {', '.join(shown)}."
+    return f"ledger {ledger} is {metadata.state.value}, has {least}, on {', '.join(named)}."
 
 
 @app.command()
@@ -393,15 +369,39 @@ def recover(
     zookeeper: ZooKeeper = None,
     cluster: Cluster = None,
     password: Password = "",
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss", help="its disks are lost: close it also if that gives up acknowledged entries"
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
 ) -> None:
-    """Fence a ledger, recover it and close it; its writer can then append no more."""
+    """Fence a ledger, recover it and close it; its writer can then append no more.
 
-    async def work(client: "daybook.Client") -> int:
-        reader = await client.open_ledger(ledger, recover=True, password=password.encode())
-        return reader.last_add_confirmed
+    Where recovery fails because disks are lost for good, `--accept-loss` closes the ledger without it, at the last entry
+    that its bookies know to be acknowledged. A topic goes on behind that. Bookies are fenced as for `delete --without-recovery`.
+    """
+    where = find_cluster(directory, zookeeper, cluster)
+    if accept_loss and not yes:
+        state = with_client(where, lambda client: _state_for_people(client, ledger))
+        if not typer.confirm(
+            f"{state}\nIf it cannot be recovered, its newest entries are lost for good. Close it?"
+        ):
+            raise typer.Exit(1)
 
-    last = with_client(find_cluster(directory, zookeeper, cluster), work)
+    async def work(client: "daybook.Client") -> "tuple[EntryId, tuple[BookieId, ...]]":
+        if not accept_loss:
+            reader = await client.open_ledger(ledger, recover=True, password=password.encode())
+            return reader.last_add_confirmed, ()
+        from daybook.client.accepted_loss import recover_accepting_loss
+
+        metadata, lost = await recover_accepting_loss(client, ledger, password=password.encode())
+        return metadata.last_entry, lost
+
+    last, lost = with_client(where, work)
     out.print(f"ledger {ledger} is closed at entry {last}")
+    _tell_unfenced(lost)
 
 
 @app.command()
@@ -425,15 +425,6 @@ def verify(
     if as_json:
         out.print_json(json.dumps(report.record()))
     else:
-        out.print(_verify_table(report))
+        out.print(verify_table(report))
     if not report.is_whole:
         raise typer.Exit(1)
-
-
-def _verify_table(report: "LedgerReport") -> Table:
-    table = Table("bookie", "copies owed", "found", "missing", "damaged", "unread", "unread because")
-    for copy in report.copies:
-        row: list[Any] = [copy.owed, copy.found, len(copy.missing), len(copy.damaged), copy.unread]
-        style = "" if copy.is_whole else "red"
-        table.add_row(copy.bookie, *(f"{number:,}" for number in row), copy.error, style=style)
-    return table

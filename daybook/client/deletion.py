@@ -48,7 +48,7 @@ async def delete_recovered(
         except BadVersionError:
             continue
         return
-    raise _changes_too_often(ledger_id)
+    raise changes_too_often(ledger_id)
 
 
 class DeletionSurroundings(Surroundings, Protocol):
@@ -70,36 +70,51 @@ async def delete_without_recovery(
     `force`: also if a topic names it. Raises NoSuchLedgerError, DeletionRefusedError.
     """
     for _ in range(DELETE_ATTEMPTS):
-        found = await surroundings.ledgers.read(ledger_id, sync=True)
+        found = (await surroundings.ledgers.read(ledger_id, sync=True)).value
         if not force:
-            refuse_if_named(found.value)
-        machine = DeletionFence(
-            ledger_id,
-            policy=policy,
-            bookies=await surroundings.directory.bookies(),
-            now_ms=monotonic_ms(),
-        )
-        result = await run_to_end(machine, ledger_id, found.value.password_hash, surroundings)
-        if isinstance(result, DeletionRefused):
-            raise surroundings.channels.connection_errors.explain(result.error)
-        assert isinstance(result, DeletionReady)
-        if result.unfenced:
-            await surroundings.store.sync()
-            if set(result.unfenced) & (await surroundings.directory.bookies()).keys():
-                continue  # one came back just now: it has to be fenced
+            refuse_if_named(found)
+        ready = await made_unwritable(found, surroundings, policy)
+        if ready is None:
+            continue
         try:
-            await surroundings.ledgers.delete(ledger_id, result.version)
+            await surroundings.ledgers.delete(ledger_id, ready.version)
         except BadVersionError:
             continue
         log.warning(
             "ledger deleted without recovery",
             ledger_id=ledger_id,
-            state=result.metadata.state.value,
-            unfenced=result.unfenced,
-            bookies=sorted(result.metadata.bookies()),
+            state=ready.metadata.state.value,
+            unfenced=ready.unfenced,
+            bookies=sorted(ready.metadata.bookies()),
         )
-        return result.unfenced
-    raise _changes_too_often(ledger_id)
+        return ready.unfenced
+    raise changes_too_often(ledger_id)
+
+
+async def made_unwritable(
+    found: LedgerMetadata,
+    surroundings: DeletionSurroundings,
+    policy: DeletionPolicy,
+    *,
+    hears_all: bool = False,
+) -> DeletionReady | None:
+    """Nobody can be acknowledged on the ledger any more; None if a bookie that was lost has come back. Raises DeletionRefusedError."""
+    machine = DeletionFence(
+        found.ledger_id,
+        policy=policy,
+        bookies=await surroundings.directory.bookies(),
+        now_ms=monotonic_ms(),
+        hears_all=hears_all,
+    )
+    result = await run_to_end(machine, found.ledger_id, found.password_hash, surroundings)
+    if isinstance(result, DeletionRefused):
+        raise surroundings.channels.connection_errors.explain(result.error)
+    assert isinstance(result, DeletionReady)
+    if result.unfenced:
+        await surroundings.store.sync()
+        if set(result.unfenced) & (await surroundings.directory.bookies()).keys():
+            return None  # it has to be fenced
+    return result
 
 
 def refuse_if_named(metadata: LedgerMetadata) -> None:
@@ -113,7 +128,8 @@ def refuse_if_named(metadata: LedgerMetadata) -> None:
         raise DeletionRefusedError(msg)
 
 
-def _changes_too_often(ledger_id: LedgerId) -> MetadataError:
+def changes_too_often(ledger_id: LedgerId) -> MetadataError:
+    """The error after `DELETE_ATTEMPTS`."""
     return MetadataError(
-        f"ledger {ledger_id} changed {DELETE_ATTEMPTS} times while it was to be deleted: try again"
+        f"ledger {ledger_id} changed {DELETE_ATTEMPTS} times while it was to be ended: try again"
     )

@@ -224,14 +224,17 @@ class RecoveryFailed:
 
 @dataclass(frozen=True, slots=True)
 class DeletionReady:
-    """Nobody can be acknowledged on the ledger any more: delete it if it still is at `version` (rule 61).
+    """Nobody can be acknowledged on the ledger any more: delete or close it if it still is at `version` (rule 61).
 
-    `unfenced` are the bookies of its last ensemble that were not fenced because they are lost.
+    `unfenced` are the bookies of its last ensemble that were not fenced because they are lost. Of an unclosed ledger
+    `last_add_confirmed` is the highest that is known, with the payload bytes up to it.
     """
 
     metadata: LedgerMetadata
     version: int
     unfenced: tuple[BookieId, ...]
+    last_add_confirmed: EntryId = -1
+    length_at_lac: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,15 @@ from daybook.core.errors import MetadataError
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState
 
 TRANSITIONS: Final[Mapping[tuple[LedgerState, LedgerState], str]] = {
-    (LedgerState.OPEN, LedgerState.IN_RECOVERY): "a recovery or a deletion begins (rule 11, rule 61)",
+    (
+        LedgerState.OPEN,
+        LedgerState.IN_RECOVERY,
+    ): "a recovery begins, or what a person does without one (rule 11, rule 61)",
     (LedgerState.OPEN, LedgerState.CLOSED): "its writer closes it",
-    (LedgerState.IN_RECOVERY, LedgerState.CLOSED): "a recovery closes it (rule 11)",
+    (
+        LedgerState.IN_RECOVERY,
+        LedgerState.CLOSED,
+    ): "a recovery closes it (rule 11), or a person does without one (rule 61)",
 }
 
 _CONSTANT: Final = ("ledger_id", "quorum", "password_hash", "custom_metadata", "created_at_ms")

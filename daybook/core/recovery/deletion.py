@@ -1,4 +1,4 @@
-"""What comes before a ledger is deleted without recovery: nobody can be acknowledged on it any more (rule 61).
+"""What comes before a ledger is deleted, or closed, without recovery: nobody can be acknowledged on it any more (rule 61).
 
 An unclosed ledger whose disks are lost cannot be recovered, so recovery cannot be what keeps its old writer out
 (rule 20). Instead, the metadata leaves OPEN by compare-and-set, so that the writer can name no other bookie; then its last
@@ -6,6 +6,9 @@ ensemble is fenced, bookies in limbo too. If the fences cover every write set, n
 each bookie that has not fenced must be lost, which has one meaning here: not registered for longer than the cluster's
 delay (rule 33). One that is registered and does not fence could acknowledge, so the deletion is refused. The deletion
 itself is a compare-and-set against the version that comes out of this (rule 56).
+
+A close without recovery comes after the same, and waits for every bookie's answer: the ledger ends at the highest LAC that
+one of them knows, where all before it was certainly acknowledged.
 """
 
 from collections.abc import Mapping
@@ -54,9 +57,12 @@ class DeletionFence:
         policy: DeletionPolicy,
         bookies: Mapping[BookieId, BookieInfo],
         now_ms: int = 0,
+        hears_all: bool = False,
     ) -> None:
+        """`hears_all`: also once the fences suffice, the bookies that have not answered are waited for."""
         self.ledger_id = ledger_id
         self.policy = policy
+        self._hears_all = hears_all
         self.is_done = False
         self._bookies = bookies
         self._now_ms = now_ms
@@ -67,6 +73,8 @@ class DeletionFence:
         """The metadata as it is stored, IN_RECOVERY."""
         self._version = -1
         self._fences: Fencing | None = None
+        self._confirmed = (-1, 0)
+        """The highest LAC, with its length, that a bookie has told in any round of fences."""
         self._fence_again = RetryTimer(policy.retry_ms)
         self._fencing_since_ms = now_ms
         self._unregistered_since_ms: dict[BookieId, int] = {}
@@ -119,7 +127,7 @@ class DeletionFence:
         if metadata is None:
             self._refuse(NoSuchLedgerError(f"ledger {self.ledger_id} is not in the metadata"))
         elif metadata.is_closed:
-            self._ready(metadata, version, ())
+            self._ready(metadata, version)
         elif metadata.state is LedgerState.IN_RECOVERY:
             self._begin_to_fence(metadata, version)
         else:
@@ -153,8 +161,9 @@ class DeletionFence:
         fences, marked = self._fences, self._marked
         if fences is None or marked is None or not fences.step(event):
             return
-        if fences.is_complete():
-            self._ready(marked, self._version, ())
+        self._confirmed = max(self._confirmed, fences.starting_point())
+        if fences.is_complete() and not (self._hears_all and fences.is_asking):
+            self._ready(marked, self._version)
         elif not fences.is_asking:
             self._judge(fences, marked)
 
@@ -184,9 +193,9 @@ class DeletionFence:
 
     # The end
 
-    def _ready(self, metadata: LedgerMetadata, version: int, unfenced: tuple[BookieId, ...]) -> None:
+    def _ready(self, metadata: LedgerMetadata, version: int, unfenced: tuple[BookieId, ...] = ()) -> None:
         self.is_done = True
-        self._out.append(DeletionReady(metadata, version, unfenced))
+        self._out.append(DeletionReady(metadata, version, unfenced, *self._confirmed))
 
     def _refuse(self, error: DaybookError) -> None:
         self.is_done = True

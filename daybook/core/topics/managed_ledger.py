@@ -132,9 +132,13 @@ class ManagedLedger:
                 return self.appended(ledger_id, through)
             case TopicTick():
                 self._tick(event, out)
-            case TrimRequested() | CompactionWritten():
-                self._ordered(event, out)
-            case RollRequested() | TerminateRequested() | UnloadRequested():
+            case (
+                TrimRequested()
+                | CompactionWritten()
+                | RollRequested()
+                | TerminateRequested()
+                | UnloadRequested()
+            ):
                 self._ordered(event, out)
             case OffloadBegun() | OffloadsWritten() | ReplicasUnneeded() | LedgersRestored():
                 self._ordered(event, out)
@@ -425,13 +429,17 @@ class ManagedLedger:
         self._ledger.ended(event.entries, event.size_bytes, self._unix_ms)
         if self.phase is Phase.RECOVERING:
             self._take_over(out)
-            return
-        self._acknowledge(self._ledger.id, event.entries - 1, out)
-        self._pending.take_back()
-        if self._pending.is_waiting and not self._is_full:
-            self._enter(Phase.CREATING, out)
+        elif (
+            event.entries < self._pending.acknowledged
+        ):  # closed without recovery (rule 61): a new owner begins with that
+            self._end(self._not_owner(), out)
         else:
-            self._propose(Phase.RECORDING, self._with_end(), out)
+            self._acknowledge(self._ledger.id, event.entries - 1, out)
+            self._pending.take_back()
+            if self._pending.is_waiting and not self._is_full:
+                self._enter(Phase.CREATING, out)
+            else:
+                self._propose(Phase.RECORDING, self._with_end(), out)
 
     # The end
 

@@ -36,6 +36,11 @@ class PendingPublishes:
         return bool(self._sent)
 
     @property
+    def acknowledged(self) -> int:
+        """How many entries of the ledger have their answer."""
+        return self._sent[0][0] if self._sent else self.next_entry
+
+    @property
     def count(self) -> int:
         """How many entries have no answer."""
         return sum(map(len, self._waiting)) + sum(len(payloads) for _, payloads in self._sent)

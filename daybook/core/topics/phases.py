@@ -80,6 +80,10 @@ TRANSITIONS: Final[Mapping[tuple[Phase, Phase], str]] = {
     (Phase.ASKING, Phase.ENDED): "another owner has it",
     (Phase.RESCUING, Phase.CREATING): "its end is known, and messages wait",
     (Phase.RESCUING, Phase.RECORDING): "its end is known",
+    (
+        Phase.RESCUING,
+        Phase.ENDED,
+    ): "a person closed it without recovery, before its last acknowledged entry (rule 61)",
     (Phase.RESCUING, Phase.ASKING): "it cannot be recovered; perhaps another owner has trimmed it",
     (Phase.RECORDING, Phase.IDLE): "it is recorded",
     (Phase.RECORDING, Phase.ENDED): "another owner was first",

@@ -68,6 +68,20 @@ def test_a_deletion_without_recovery_asks_first(directory: Path) -> None:
     assert "does not exist" in one_line_error("ledger", "show", ledger, "--dir", directory)
 
 
+def test_a_recovery_that_accepts_loss_asks_first_and_loses_nothing_that_can_be_recovered(
+    directory: Path,
+) -> None:
+    ledger = write(directory, b"x\ny\n", "--keep-open")
+    words = ("ledger", "recover", ledger, "--accept-loss", "--dir", directory)
+    asked = run(*words, stdin="n\n")
+    assert asked.exit_code == 1
+    assert f"ledger {ledger} is OPEN, has at least 0 entries, on bookie-" in asked.stdout
+    assert the_json("ledger", "show", ledger, "--dir", directory)["state"] == "OPEN"
+    closed = run(*words, "--yes")
+    assert closed.exit_code == 0
+    assert closed.stdout == f"ledger {ledger} is closed at entry 1\n"
+
+
 def test_a_ledger_of_a_topic_is_deleted_by_force_alone(directory: Path) -> None:
     topic = "persistent://public/default/orders"
     here = ("--dir", directory)

@@ -43,6 +43,15 @@ def a_bookie_that_restarts_is_lost(init: Any, self: DeletionFence, *terms: Any, 
     self.policy = replace(self.policy, lost_delay_ms=0)
 
 
+@by_test(61, _CORE + "test_rule_61_a_close_without_recovery_is_told_the_highest_lac_of_all_who_answer")
+@around(DeletionFence, "__init__")
+def a_close_hears_only_as_many_as_a_deletion(
+    init: Any, self: DeletionFence, *terms: Any, hears_all: bool = False, **named: Any
+) -> None:
+    """The ledger ends where the first fenced bookies say, and the next one knew more to be acknowledged."""
+    init(self, *terms, **named)
+
+
 @by_test(61, _CLIENT + "test_rule_61_a_ledger_that_a_topic_names_is_kept_unless_it_is_forced")
 @instead_of(deletion, "refuse_if_named")
 def topics_are_not_asked_after(_metadata: LedgerMetadata) -> None:

@@ -29,9 +29,12 @@ POLICY = DeletionPolicy(DELAY_MS, patience_ms=15_000, retry_ms=500)
 class Deletion(Run):
     """A deletion of a cluster's ledger, in which time passes when nothing else happens."""
 
-    def __init__(self, cluster: Cluster, registered: set[str]) -> None:
+    def __init__(self, cluster: Cluster, registered: set[str], *, hears_all: bool = False) -> None:
         self.machine = DeletionFence(
-            LEDGER, policy=POLICY, bookies={name: BookieInfo(name) for name in sorted(registered)}
+            LEDGER,
+            policy=POLICY,
+            bookies={name: BookieInfo(name) for name in sorted(registered)},
+            hears_all=hears_all,
         )
         self.now_ms = 0
         super().__init__(cluster, self.machine.step, self.machine.start())
@@ -137,6 +140,43 @@ def test_enough_fences_are_not_kept_waiting_by_the_others() -> None:
     deletion.finish()
     assert deletion.ready.unfenced == ()
     assert deletion.step(Tick(5)) == []
+
+
+def test_rule_61_a_close_without_recovery_is_told_the_highest_lac_of_all_who_answer() -> None:
+    cluster = Cluster(start=(2, 6))
+    cluster.write_everywhere(2, 3)
+    cluster.write(4, ["b1"], lac=3)
+    cluster.silent = {"b1"}
+    closing = Deletion(cluster, {"b1", "b2", "b3"}, hears_all=True)
+    closing.finish()
+    assert closing.results == [], "two fences are enough, and the third bookie may know a higher LAC"
+    (held,) = cluster.held
+    cluster.silent = set()
+    for answer in cluster.send(held, closing.stream):  # type: ignore[arg-type]  # what was held is a request
+        closing.feed(answer)
+    closing.finish()
+    assert (closing.ready.last_add_confirmed, closing.ready.length_at_lac) == (3, 12)
+
+
+def test_rule_61_a_close_without_recovery_remembers_the_lac_of_who_has_gone_since() -> None:
+    cluster = Cluster()
+    cluster.write_everywhere(0, 2)
+    cluster.write(3, ["b1"], lac=2)
+    cluster.down = {"b2", "b3"}
+    closing = Deletion(cluster, {"b1"}, hears_all=True)
+    closing.finish()
+    cluster.down = {"b1", "b2", "b3"}
+    closing.wait(2 * DELAY_MS, step_ms=5_000)
+    assert closing.ready.unfenced == ("b2", "b3")
+    assert (closing.ready.last_add_confirmed, closing.ready.length_at_lac) == (2, 9)
+
+
+def test_rule_61_a_close_without_recovery_keeps_what_was_before_the_last_ensemble() -> None:
+    cluster = Cluster(start=(5, 15))
+    cluster.down = {"b1", "b2", "b3"}
+    closing = Deletion(cluster, set(), hears_all=True)
+    closing.wait(2 * DELAY_MS, step_ms=5_000)
+    assert (closing.ready.last_add_confirmed, closing.ready.length_at_lac) == (4, 15)
 
 
 def test_a_fence_that_failed_is_asked_for_again_and_one_that_was_taken_counts_on() -> None:

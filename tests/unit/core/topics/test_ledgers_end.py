@@ -144,6 +144,23 @@ def test_rule_50_an_owner_whose_failed_ledger_was_trimmed_by_the_next_one_stops(
     assert [type(error) for error in owner.ended] == [NotOwnerError]
 
 
+def test_rule_61_an_owner_whose_ledger_was_closed_without_what_it_acknowledged_gives_the_topic_up() -> None:
+    """What it told its readers does not exist any more; a new owner begins with what does."""
+    world = World()
+    owner = writing(world, b"a", b"b")
+    owner.publish(b"c")
+    kinds(owner)
+    world.ledgers[0].entries.pop()
+    world.ledgers[0].close()
+    owner.fail_handle(0)
+    assert kinds(owner) == [ReadList, RecoverLedger]
+    assert owner.failed == [b"c"]
+    assert [type(error) for error in owner.ended] == [NotOwnerError]
+    second = writing(world, b"d", token="two")
+    assert second.ended == []
+    assert [data for _, data in world.topic()] == [b"a", b"d"]
+
+
 def idle_and_closing(world: World) -> Owner:
     """An owner that is about to close its idle ledger."""
     owner = writing(world, b"a")
