@@ -182,7 +182,7 @@ def test_rule_26_a_removal_ends_at_a_block_that_cannot_be_read_and_the_flush_con
 
 def test_rule_47_a_removal_from_a_block_whose_last_row_is_damaged_ends_with_the_block(bench: Bench) -> None:
     bench.put(*[frame(7, gapped(at), size=200) for at in range(0, 120, 20)])
-    bench.flip(7, 0, LAST_DELTA + 1)
+    bench.flip(7, 40, LAST_DELTA + 1)
     assert flushing.flush(bench.store, removal(range(120)), START) == {}
     assert bench.read(7) == []
     assert bench.store.block_keys(7, 99) == []
