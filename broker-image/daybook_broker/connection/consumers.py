@@ -318,9 +318,15 @@ async def _unsubscribe(connection: Connection, body: CommandUnsubscribe) -> None
     if topic is None:
         msg = f"topic {consumer.subscription.topic} moves to another broker: look it up again"
         raise NotReadyError(msg)
-    await topic.subscriptions.unsubscribe(consumer, force=body.force)
-    connection.consumers.pop(body.consumer_id, None)
-    _succeed(connection, body.request_id)
+    try:
+        await topic.subscriptions.unsubscribe(consumer, force=body.force)
+    except DaybookError as error:
+        connection.refuse(body.request_id, error)
+        if consumer.is_closed:  # the subscription may be there still, and its consumer is not
+            _closed_by_topic(connection, consumer, None)
+    else:
+        connection.consumers.pop(body.consumer_id, None)
+        _succeed(connection, body.request_id)
 
 
 def close_consumer(connection: Connection, command: BaseCommand, _: memoryview) -> None:

@@ -111,8 +111,8 @@ class Subscriptions:
         self._stored: set[str] = set()
         """Those that exist for certain, so that trimming may not pass them, whether they can be opened or not."""
         self._opening: dict[str, asyncio.Task[Subscription]] = {}
-        self._leaving: dict[str, asyncio.Event] = {}
-        """Those that are being deleted."""
+        self._leaving: dict[str, asyncio.Task[None]] = {}
+        """The deletions that are under way. Nobody cancels them: a cursor whose node is gone would hold the trimming for ever."""
         self._by_name: dict[str, Subscription] = {}
         self._is_closing = False
 
@@ -166,7 +166,7 @@ class Subscriptions:
     async def subscribe(self, wish: SubscriptionWish) -> Subscription:
         """The subscription that a consumer asks for, a new one if need be."""
         while (leaving := self._leaving.get(wish.name)) is not None:
-            await leaving.wait()
+            await asyncio.wait([leaving])
         found = self._by_name.get(wish.name)
         if found is not None and found.is_durable != wish.is_durable:
             kind = "stored" if found.is_durable else "one of a reader"
@@ -275,23 +275,39 @@ class Subscriptions:
         await self.delete(subscription)
 
     async def delete(self, subscription: Subscription) -> None:
-        """Delete a subscription; its consumers connect again, and begin a new one."""
+        """Delete a subscription; its consumers connect again, and begin a new one. Raises NotOwnerError, NotReadyError.
+
+        The deletion continues if whoever awaits it is cancelled, as by the loss of a client's connection.
+        """
         name = subscription.name
         if self._by_name.get(name) is not subscription:
             return
+        if self._is_closing:
+            raise self._closing()
         del self._by_name[name]
         subscription.stop()
         subscription.disconnect()
         cursor = self._cursors.get(name)
         if cursor is None:
             return
-        self._leaving[name] = asyncio.Event()
-        try:
-            await cursor.delete()
-            del self._cursors[name]
-            self._stored.discard(name)
-        finally:
-            self._leaving.pop(name).set()
+        deletion = asyncio.create_task(self._delete(name, cursor), name=f"delete {name} of {self._topic}")
+        self._leaving[name] = deletion
+        deletion.add_done_callback(partial(self._deletion_ended, name))
+        await asyncio.wait([deletion])
+        deletion.result()
+
+    async def _delete(self, name: str, cursor: StoredCursor) -> None:
+        await cursor.delete()
+        del self._cursors[name]
+        self._stored.discard(name)
+
+    def _deletion_ended(self, name: str, deletion: asyncio.Task[None]) -> None:
+        """One that failed has left the subscription: it holds the trimming, and is opened anew when a consumer comes."""
+        del self._leaving[name]
+        if not deletion.cancelled() and (error := deletion.exception()) is not None:
+            log.warning(
+                "a subscription could not be deleted", topic=self._topic, subscription=name, why=str(error)
+            )
 
     # What the topic does
 

@@ -12,7 +12,7 @@ from daybook_broker.topics.peer import BrokerUrls
 from daybook_broker.topics.subscription import Subscription
 from daybook_broker.topics.subscriptions import Subscriptions, SubscriptionWish
 
-from daybook.core.errors import DaybookError, MetadataUnavailableError, NoSuchTopicError
+from daybook.core.errors import DaybookError, MetadataUnavailableError, NoSuchTopicError, NotOwnerError
 from daybook.core.topics.acks import AckState
 from daybook.core.topics.cursor_record import CursorRecord
 from daybook.core.topics.dispatch.policy import DispatchPolicy
@@ -54,6 +54,8 @@ class Cursor:
     async def delete(self) -> None:
         self.calls.append("delete")
         await self.bench.may_delete.wait()
+        if self.bench.failures:
+            raise self.bench.failures.pop(0)
 
     async def close(self) -> None:
         self.calls.append("close")
@@ -197,6 +199,39 @@ async def test_whoever_comes_while_a_subscription_is_deleted_gets_a_new_one() ->
     assert closed == []
     await bench.subscriptions.delete(subscription)
     assert [cursor.calls for cursor in bench.cursors] == [["delete"], []]
+
+
+async def test_a_deletion_continues_if_the_client_that_asked_for_it_is_lost() -> None:
+    bench = Bench()
+    subscription = await bench.subscriptions.subscribe(SubscriptionWish("s"))
+    consumer, _ = bench.consumer(subscription)
+    bench.may_delete.clear()
+    deleting = asyncio.create_task(bench.subscriptions.unsubscribe(consumer, force=False))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    deleting.cancel()
+    await asyncio.wait([deleting])
+    subscribing = asyncio.create_task(bench.subscriptions.subscribe(SubscriptionWish("s")))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(bench.cursors) == 1, "the former node is still there"
+    bench.may_delete.set()
+    again = await subscribing
+    assert bench.subscriptions.unopened() == []
+    again.acks.reset(Position(3, 2))
+    assert bench.subscriptions.marks() == (Position(3, 2),), "nothing of the former one holds the trimming"
+    assert [cursor.calls for cursor in bench.cursors] == [["delete"], []]
+
+
+async def test_a_subscription_whose_deletion_failed_holds_the_trimming_until_it_is_opened_anew() -> None:
+    bench = Bench()
+    subscription = await bench.subscriptions.subscribe(SubscriptionWish("s"))
+    bench.failures = [NotOwnerError("moved")]
+    with pytest.raises(NotOwnerError):
+        await bench.subscriptions.delete(subscription)
+    assert (bench.subscriptions.unopened(), bench.subscriptions.marks()) == (["s"], (LAST,))
+    again = await bench.subscriptions.subscribe(SubscriptionWish("s"))
+    assert again.cursor is bench.cursors[1]
 
 
 async def test_a_reader_has_a_subscription_of_its_own_that_ends_with_it() -> None:
