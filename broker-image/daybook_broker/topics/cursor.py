@@ -197,8 +197,12 @@ class SubscriptionCursor:
     # The loop
 
     def _step(self, event: CursorEvent) -> None:
-        if not self._is_stopped:
+        if self._is_stopped:
+            return
+        try:
             self._perform(self._machine.step(event))
+        except Exception as error:  # noqa: BLE001 - it is logged, and this cursor ends; who steps it is the broker of all topics
+            self._crashed(error)
 
     def _perform(self, effects: Sequence[CursorEffect]) -> None:
         for effect in effects:

@@ -153,7 +153,7 @@ class TopicLedgers:
         return None if appends is None else appends.handle
 
     def trim(self, marks: tuple[Position, ...], retention: Retention) -> None:
-        """Drop the ledgers that nobody needs; `marks` are what is persisted of every subscription (rule 40, rule 51)."""
+        """Drop the ledgers that nobody needs, now or not at all; `marks` are what is persisted of every subscription (rule 40, rule 51)."""
         self._step(TrimRequested(marks, retention))
 
     def name_compaction(self, compaction: Compaction | None) -> None:

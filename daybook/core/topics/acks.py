@@ -107,6 +107,8 @@ class AckState:
         if is_next:
             self.mark_delete = position
             if self._ranges:
+                if ledger_id != mark[0]:
+                    self._drop_passed(position)
                 self._move_on()
         elif not self._add(ledger_id, entry_id):
             return False
@@ -177,6 +179,7 @@ class AckState:
             if self._early[first] and first > self.mark_delete:
                 return
             self.mark_delete = max(self.mark_delete, first)
+            self._drop_passed(self.mark_delete)
             del self._early[first]
         deferred, self._deferred = self._deferred, []
         for start, end in deferred:
@@ -283,7 +286,7 @@ class AckState:
             self._drop_through(ledger_id, self.mark_delete.entry_id)
 
     def _drop_passed(self, position: Position) -> None:
-        """Forget the ranges up to `position`."""
+        """Forget the ranges up to `position`, which no record may have, also those of ledgers that were trimmed."""
         for ledger_id in [each for each in self._ranges if each < position.ledger_id]:
             ranges = self._ranges.pop(ledger_id)
             self._range_count -= len(ranges)

@@ -30,7 +30,8 @@ class PublishRequested(NamedTuple):
 class TrimRequested:
     """Drop the ledgers that nobody needs: all that is up to every one of `marks`, and no longer retained (rule 51).
 
-    `marks` are positions as they are persisted: of every subscription, of a replication, of a compaction that is under way.
+    `marks` are positions as they are persisted: of every subscription, of a replication, of a compaction that is under way. They hold now,
+    and not later: a trim that cannot begin at once is dropped, and the driver asks again.
     """
 
     marks: tuple[Position, ...]

@@ -16,7 +16,7 @@ from daybook.core.topics.trimming import trimmed
 
 
 class ListOrders:
-    """What waits, and which ledgers leave by the change that is under way. Of trims and compactions the newest waits, of offloads each."""
+    """What waits, and which ledgers leave by the change that is under way. Of compactions the newest waits, of offloads each, of trims none."""
 
     __slots__ = ("_changing", "_compaction", "_offloads", "_trim", "leaving", "settled", "taken")
 
@@ -39,7 +39,7 @@ class ListOrders:
         return self._trim is not None or self._compaction is not None or bool(self._offloads)
 
     def take(self, order: TrimRequested | CompactionWritten | OffloadChange) -> None:
-        """Carry this out when the phase allows it."""
+        """Carry this out when the phase allows it. A trim is to begin in the same step, or not at all: `drop_trim`."""
         if isinstance(order, TrimRequested):
             self._trim = order
         elif isinstance(order, CompactionWritten):
@@ -47,6 +47,10 @@ class ListOrders:
         else:
             self.taken += 1
             self._offloads.append(order)
+
+    def drop_trim(self) -> None:
+        """A trim that did not begin is dropped: until it could, a seek or a new subscription may need what its marks have passed (rule 51)."""
+        self._trim = None
 
     def begin(self, current: LedgerList, unix_ms: int) -> tuple[Phase, LedgerList] | None:
         """The next change of the list `current`, and its phase; None if there is none."""

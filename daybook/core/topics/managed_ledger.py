@@ -166,6 +166,7 @@ class ManagedLedger:
         elif self._ledger is not None and not self._is_full:
             self._ledger.is_superseded = True
         self._go_on(out)
+        self.orders.drop_trim()
 
     # Publishing: the two events that every entry causes, without an object for each; otherwise each is `step` of its event.
 

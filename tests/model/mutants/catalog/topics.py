@@ -200,3 +200,13 @@ def a_plan_counts_whatever_has_changed(_plan: Any, _found: Any) -> None:
 def a_ledger_says_that_nothing_was_before_it(init: Any, self: Any, listed: ListedLedger) -> None:
     """A query that missed trimmed entries continues as if there had been none."""
     init(self, listed if listed.follows is None else replace(listed, follows=NO_POSITION))
+
+
+@mutant(
+    51,
+    f"{ENDS}::test_rule_51_a_trim_that_cannot_begin_at_once_is_dropped_because_its_marks_hold_only_now",
+    not_simulated="the simulator judges a trim by the marks that its owner asked with",
+)
+@instead_of(list_orders.ListOrders, "drop_trim")
+def a_trim_waits_with_its_marks(_self: Any) -> None:
+    """A trim begins once the list is free, with the marks of when it was asked for."""

@@ -5,14 +5,22 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from daybook_broker.topics.cursor import SubscriptionCursor
 
 import daybook
-from daybook.core.errors import DaybookError, NoSuchLedgerError, NoSuchTopicError, NotOwnerError
+from daybook.core.errors import (
+    DaybookError,
+    MetadataError,
+    NoSuchLedgerError,
+    NoSuchTopicError,
+    NotOwnerError,
+)
 from daybook.core.ids import LedgerId
 from daybook.core.quorum import Quorum
+from daybook.core.topics.acks import AckState
 from daybook.core.topics.cursor_pace import CursorPolicy
 from daybook.core.topics.cursor_record import LEDGER_RANGES_MAX, NO_LEDGER, CursorRecord
 from daybook.core.topics.extent import TopicExtent
@@ -298,6 +306,26 @@ async def test_after_an_error_of_its_own_a_cursor_stops_and_says_so(
         cursor.acks.ack(at(1))
         cursor.tick()
         assert cursor.persisted == at(-1)
+
+
+async def test_an_error_in_a_step_ends_the_cursor_and_not_who_lets_time_pass(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        msg = "a range is not beyond the mark-delete position"
+        raise MetadataError(msg)
+
+    async with owner.holding(BEGIN, IDLE_AT_ONCE) as cursor:
+        cursor.acks.ack(at(0))
+        with monkeypatch.context() as patch:
+            patch.setattr(AckState, "record", fails)
+            cursor.tick()
+        await asyncio.sleep(0)
+        assert [type(error) for error in owner.ended] == [DaybookError]
+        with pytest.raises(DaybookError, match="stopped after an error of the broker"):
+            await cursor.flush()
+    async with owner.holding() as again:
+        assert again.acks.mark_delete == at(-1)
 
 
 async def test_a_ledger_that_failed_is_replaced(owner: Owner) -> None:

@@ -220,6 +220,23 @@ def test_a_record_is_taken_as_far_as_its_ledgers_exist() -> None:
     assert acks.record(10).ranges == (AckedRange(6, 1, 1),)
 
 
+@pytest.mark.parametrize("next_ack", [Position(2, 0), Position(1, 3)])
+def test_a_range_that_has_lost_its_ledger_is_forgotten_once_the_mark_has_passed_it(
+    next_ack: Position,
+) -> None:
+    extent = extent_of((1, 4), (2, 3))
+    acks = AckState(extent)
+    acks.ack(Position(1, 0))
+    acks.ack(Position(1, 2))
+    extent.update(closed_list((2, 3)))
+    if next_ack < extent.first:
+        acks.delivers(next_ack, (), 0)  # a compaction left it
+    acks.ack(next_ack)
+    assert acks.record(10) == CursorRecord(next_ack)
+    assert acks.range_count == 0
+    assert acks.unacked_entries() == extent.count(next_ack)
+
+
 def test_a_batch_is_acknowledged_message_by_message() -> None:
     acks = AckState(extent_of((1, 2)))
     full = (-1, 0b11)

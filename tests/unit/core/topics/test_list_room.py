@@ -10,12 +10,20 @@ from daybook.core.errors import TopicFullError
 from daybook.core.topics.events import (
     CasList,
     CloseLedger,
+    CompactionWritten,
     CreateLedger,
     ListKnown,
     RollRequested,
     TrimRequested,
 )
-from daybook.core.topics.ledger_list import CompactedLedger, Compaction, LedgerList, ListedLedger, Position
+from daybook.core.topics.ledger_list import (
+    CompactedLedger,
+    Compaction,
+    LedgerList,
+    ListedLedger,
+    Position,
+    compaction_record,
+)
 from daybook.core.topics.list_room import (
     FULL_BYTES,
     MEASURED_LEDGERS,
@@ -31,7 +39,7 @@ from daybook.core.topics.offload.record import PLACE_CHARS_MAX, Offload
 from daybook.core.topics.open_ledger import ManagedLedgerPolicy
 from daybook.core.topics.phases import Phase
 from daybook.core.topics.trimming import Retention
-from tests.unit.core.topics.world import TOPIC, Owner, World, kinds, serving, writing
+from tests.unit.core.topics.world import TOPIC, Owner, StoredLedger, World, kinds, serving, writing
 
 POLICY: Final = ManagedLedgerPolicy()
 NODE_BYTES_MAX: Final = 1_000_000
@@ -172,17 +180,28 @@ def test_the_ledger_that_fills_the_list_is_written_on_and_what_no_ledger_takes_i
     assert [data for _, data in world.topic()] == [b"e"]
 
 
-def test_messages_that_come_while_earlier_ones_wait_for_a_trim_go_behind_them() -> None:
-    world = world_of(FULL_BYTES - 100)
+def world_of_compacted() -> World:
+    """A topic whose list has room for one ledger, and for more once its compaction is given up."""
+    compacted = tuple(CompactedLedger(number, 1, 1, Position(1000, number)) for number in range(10))
+    compaction = Compaction(Position(1000, 10), compacted)
+    size_bytes = len(json.dumps({"compaction": compaction_record(compaction)}, separators=(",", ":")))
+    world = world_of(FULL_BYTES - 100 - size_bytes)
+    world.ledger_list = replace(world.ledger_list, compaction=compaction)
+    world.ledgers |= {ledger.ledger_id: StoredLedger(is_closed=True) for ledger in compacted}
+    return world
+
+
+def test_messages_that_come_while_earlier_ones_wait_for_room_go_behind_them() -> None:
+    world = world_of_compacted()
     owner = writing(world, b"a")
     owner.publish(b"b")
     kinds(owner)
     owner.fail_handle(world.ledger_list.ledgers[-1].ledger_id)
-    owner.step(TrimRequested((), Retention(0, 0)))
+    owner.step(CompactionWritten(None))
     while not isinstance(owner.asked[0], CasList):
         owner.carry_out()
     owner.carry_out()  # the end of the ledger is recorded
-    assert owner.machine.phase is Phase.TRIMMING
+    assert owner.machine.phase is Phase.COMPACTING
     assert owner.machine.refusal is None
     owner.publish(b"c")
     owner.run(1_000)
