@@ -32,7 +32,6 @@ from daybook.core.topics.events import (
     ManagedLedgerEvent,
     OwnerOrder,
     Published,
-    PublishFailed,
     PublishRequested,
     ReadList,
     RecoverLedger,
@@ -220,6 +219,7 @@ class ManagedLedger:
         assert (self.phase, phase) in TRANSITIONS, f"{self._topic}: {phase} while {self.phase}"
         self.phase = phase
         self._request_id = 0
+        self._retry.stop()
 
     def _ask(self, out: list[ManagedLedgerEffect]) -> None:
         """The request of the phase; again, after one that failed."""
@@ -238,18 +238,19 @@ class ManagedLedger:
         """Do what the phase allows."""
         if self.phase is _OPEN:
             self._use_ledger(out)
-        elif self.phase is Phase.IDLE:
-            self._go_on_idle(out)
+        elif self.phase is Phase.IDLE or (self.phase is Phase.CREATING and self._retry.is_running):
+            self._go_on_without_ledger(out)
         elif self.phase in CHANGING and self._is_open:
             self._send(out)
         if self.phase is Phase.CLOSING and not self._pending.is_sent and not self._request_id:
             self._ask(out)
 
-    def _go_on_idle(self, out: list[ManagedLedgerEffect]) -> None:
+    def _go_on_without_ledger(self, out: list[ManagedLedgerEffect]) -> None:
+        """While none can be created the list changes as well: perhaps bookies have room only once ledgers were trimmed."""
         self._begin_change(out)
         if self.phase is Phase.IDLE:
             if self._is_full:
-                self._fail_pending(topic_full(self._topic), out)
+                self._pending.fail(topic_full(self._topic), out)
             if self._pending.is_waiting:
                 self._enter(Phase.CREATING, out)
             elif self._terminating and self._is(ListState.CLOSED):
@@ -399,6 +400,8 @@ class ManagedLedger:
             out.append(Retrying(event.error))
             if self.phase is Phase.CLOSING:
                 self._enter(Phase.ASKING, out)
+            elif self.phase is Phase.CREATING and self._is_open:
+                self._propose(Phase.RECORDING, self._with_end(), out)
             else:
                 self._read_again()
                 self._retry.start(self._now_ms)
@@ -447,13 +450,8 @@ class ManagedLedger:
     def _end(self, error: DaybookError | None, out: list[ManagedLedgerEffect]) -> None:
         self._go_to(Phase.ENDED)
         if error is not None:
-            self._fail_pending(error, out)
+            self._pending.fail(error, out)
         out.append(TopicEnded(error))
-
-    def _fail_pending(self, error: DaybookError, out: list[ManagedLedgerEffect]) -> None:
-        """Answer for all that has no answer."""
-        if count := self._pending.clear():
-            out.append(PublishFailed(count, error))
 
     def _not_owner(self) -> NotOwnerError:
         return NotOwnerError(f"topic {self._topic} moves to, or has, another owner: look it up again")

@@ -6,8 +6,10 @@ acknowledged, and only the rest is sent to the next ledger, in the same order. S
 
 from collections.abc import Sequence
 
+from daybook.core.errors import DaybookError
 from daybook.core.format.frame import Buffer
 from daybook.core.ids import EntryId
+from daybook.core.topics.events import ManagedLedgerEffect, PublishFailed
 
 
 class PendingPublishes:
@@ -91,10 +93,10 @@ class PendingPublishes:
         assert not self._sent, "the end of the last ledger decides first"
         self.next_entry = self.sent_bytes = 0
 
-    def clear(self) -> int:
-        """Forget everything; how many entries that were."""
-        count = self.count
+    def fail(self, error: DaybookError, out: list[ManagedLedgerEffect]) -> None:
+        """Answer for all that has no answer."""
+        if count := self.count:
+            out.append(PublishFailed(count, error))
         self._waiting.clear()
         self._sent.clear()
         self.pending_bytes = 0
-        return count

@@ -9,6 +9,9 @@ the owner is superseded is deleted, if it is certain that it never will be. Afte
 until all that was sent is acknowledged, closes the ledger and begins another, whose name and the end of the old one are one change of
 the list. It closes an idle ledger, too, so that a fail-over has nothing to recover.
 
+While a ledger cannot be created, the owner asks for one again and again, with a pause. It records the end of the last ledger meanwhile, and
+changes the list as without messages that wait: bookies that are full may have room only once ledgers were trimmed.
+
 When a ledger takes nothing more, its writer may have been fenced by the auditor, or by a new owner that has not written the list yet.
 The owner reads the list, recovers the ledger, and acknowledges what is in it: for every owner it is. The rest goes to the next ledger
 in the same order; if a new owner was first, the list says so before anything is sent (rule 50).
@@ -54,6 +57,13 @@ TRANSITIONS: Final[Mapping[tuple[Phase, Phase], str]] = {
     (Phase.IDLE, Phase.RECORDING): "terminated",
     (Phase.IDLE, Phase.ENDED): "unloaded",
     (Phase.CREATING, Phase.NAMING): "the ledger exists",
+    (Phase.CREATING, Phase.RECORDING): "it cannot be created yet, and the list lacks the end of the last one",
+    (Phase.CREATING, Phase.TRIMMING): "it cannot be created yet, and ledgers can go (rule 51)",
+    (Phase.CREATING, Phase.COMPACTING): "it cannot be created yet, and a compaction has written (rule 41)",
+    (
+        Phase.CREATING,
+        Phase.OFFLOADING,
+    ): "it cannot be created yet, and files or copies are written, or replicas can go (rule 70, rule 72)",
     (Phase.NAMING, Phase.OPEN): "it is named",
     (Phase.NAMING, Phase.ENDED): "another owner was first",
     (Phase.OPEN, Phase.TRIMMING): "ledgers can go (rule 51)",

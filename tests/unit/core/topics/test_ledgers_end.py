@@ -5,6 +5,7 @@ from daybook.core.topics.events import (
     Append,
     CasList,
     CloseLedger,
+    CompactionWritten,
     CreateLedger,
     DeleteLedger,
     LedgerRequestFailed,
@@ -15,7 +16,8 @@ from daybook.core.topics.events import (
     TerminateRequested,
     TrimRequested,
 )
-from daybook.core.topics.ledger_list import NO_POSITION, ListState, Position
+from daybook.core.topics.ledger_list import NO_POSITION, Compaction, ListState, Position
+from daybook.core.topics.offload.changes import OffloadBegun
 from daybook.core.topics.open_ledger import ManagedLedgerPolicy
 from daybook.core.topics.trimming import Retention
 from tests.unit.core.topics.world import TIME_OUT, Owner, World, kinds, serving, writing
@@ -236,6 +238,59 @@ def test_rule_51_a_trim_that_cannot_begin_at_once_is_dropped_because_its_marks_h
     owner.step(TrimRequested((Position(0, 0),), Retention()))
     assert kinds(owner) == [CasList, DeleteLedger]
     assert world.named_now() == {1}
+
+
+def without_room(world: World) -> Owner:
+    """An owner whose ledger failed, and for whose next message none can be created."""
+    owner = writing(world, b"a")
+    owner.publish(b"b")
+    kinds(owner)
+    owner.fail_handle(0)
+    assert [type(owner.carry_out()) for _ in range(2)] == [ReadList, RecoverLedger]
+    owner.fail()
+    return owner
+
+
+def test_while_no_ledger_can_be_created_the_end_of_the_last_one_is_recorded_and_ledgers_are_trimmed() -> None:
+    world = World()
+    owner = without_room(world)
+    assert isinstance(owner.carry_out(), CasList)
+    assert (world.ledger_list.state, world.ledger_list.last_confirmed) == (ListState.CLOSED, Position(0, 0))
+    owner.step(TrimRequested((), Retention()))
+    assert isinstance(owner.fail(), CreateLedger), "the trim came while it was under way, and was dropped"
+    assert not owner.asked
+    owner.step(TrimRequested((Position(0, -1),), Retention()))
+    assert not owner.asked
+    owner.step(TrimRequested((Position(0, 0),), Retention()))
+    owner.tick(POLICY.retry_ms)
+    assert kinds(owner) == [CasList, DeleteLedger, CreateLedger, CasList, Append]
+    owner.run()
+    assert owner.published == [(Position(0, 0), b"a"), (Position(1, 0), b"b")]
+    assert world.ledgers.keys() == {1}
+    assert world.ledger_list.ledgers[0].follows == Position(0, 0)
+
+
+def test_while_no_ledger_can_be_created_the_list_changes_and_the_next_attempt_comes_after_its_pause() -> None:
+    world = World()
+    owner = without_room(world)
+    owner.carry_out()
+    owner.fail()
+    assert owner.news[-1] == Retrying(TIME_OUT)
+    owner.tick(POLICY.retry_ms - 1)
+    assert not owner.asked
+    owner.tick(1)
+    owner.step(CompactionWritten(Compaction(Position(0, 0))))
+    owner.step(OffloadBegun("job"))
+    assert isinstance(owner.fail(), CreateLedger)
+    assert not owner.asked
+    owner.tick(1)
+    assert [type(owner.carry_out()) for _ in range(2)] == [CasList, CasList]
+    assert (world.ledger_list.compaction, world.ledger_list.offload_job) == (
+        Compaction(Position(0, 0)),
+        "job",
+    )
+    owner.run()
+    assert [data for _, data in owner.published] == [b"a", b"b"]
 
 
 def test_a_deletion_that_fails_is_repeated_after_a_pause() -> None:
