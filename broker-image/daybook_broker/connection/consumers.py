@@ -242,7 +242,7 @@ def ack(connection: Connection, command: BaseCommand, _: memoryview) -> None:
             answer.error = server_error(error)
             answer.message = str(error)
         connection.send_command(BaseCommand(type=BaseCommand.ACK_RESPONSE, ackResponse=answer))
-    elif error is not None:
+    elif error is not None and not isinstance(error, NotReadyError):  # of a hand-over each has one
         log.info("an acknowledgement is ignored", client=connection.address, why=str(error))
 
 

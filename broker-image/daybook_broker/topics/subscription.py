@@ -158,8 +158,7 @@ class Subscription:
 
     def _check_fits(self, wish: ConsumerWish) -> None:
         """Raise unless such a consumer fits to the others."""
-        if self._is_stopped:
-            raise NotReadyError(f"subscription {self.name} of {self.topic} is being closed: look it up again")
+        self._check_open()
         if not self.consumers:
             return
         if wish.kind is not self.kind:
@@ -172,6 +171,10 @@ class Subscription:
         if len(self.consumers) >= self._consumers_max:
             msg = f"subscription {self.name} of {self.topic} has {self._consumers_max} consumers: close some, or raise consumers_max"
             raise TooManyError(msg)
+
+    def _check_open(self) -> None:
+        if self._is_stopped:
+            raise NotReadyError(f"subscription {self.name} of {self.topic} is being closed: look it up again")
 
     def add(self, consumer: Consumer) -> None:
         """A consumer is there. Raises what `check` raises."""
@@ -222,12 +225,14 @@ class Subscription:
         self._step(PermitsGranted(consumer.key, permits))
 
     def ack(self, consumer: Consumer, acked: Sequence[Acked]) -> None:
-        """Acknowledge entries, or parts of batches."""
+        """Acknowledge entries, or parts of batches. Raises NotReadyError where they are not taken any more: the next owner delivers them again."""
+        self._check_open()
         consumer.acknowledged(len(acked))
         self._step(EntriesAcked(consumer.key, acked))
 
     def ack_through(self, consumer: Consumer, acked: Acked) -> None:
-        """Acknowledge everything up to an entry. Raises NotAllowedError on a shared subscription."""
+        """Acknowledge everything up to an entry. Raises NotAllowedError on a shared subscription, and NotReadyError as `ack`."""
+        self._check_open()
         if self.kind is SubscriptionKind.SHARED:
             msg = f"subscription {self.name} of {self.topic} is shared, which has no cumulative acknowledgements: acknowledge each message"
             raise NotAllowedError(msg)

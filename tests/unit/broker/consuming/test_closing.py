@@ -35,3 +35,18 @@ async def test_a_consumer_whose_subscription_could_not_be_deleted_is_sent_away_b
     assert (answer.error.request_id, answer.error.error) == (40, ServerError.ServiceNotReady)
     assert (await client.frames.receive()).close_consumer.consumer_id == 1
     assert (await client.subscribe()).type == BaseCommand.SUCCESS
+
+
+@spoken
+async def test_an_acknowledgement_is_refused_once_its_topic_stores_none(client: Speaker) -> None:
+    await client.subscribe()
+    await client.publish(2)
+    client.flow(10)
+    first, second = [message.message_id for message in await client.messages(2)]
+    assert not (await client.ack(first)).ackResponse.HasField("error")
+    topic_of(client).subscriptions.stop()
+    for cumulative in (False, True):
+        refused = (await client.ack(second, cumulative=cumulative)).ackResponse
+        assert (refused.error, refused.consumer_id) == (ServerError.ServiceNotReady, 1)
+    client.send_ack(second)
+    assert (await client.ack(second)).ackResponse.HasField("error")

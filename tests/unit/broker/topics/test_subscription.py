@@ -278,12 +278,15 @@ async def test_who_may_come() -> None:
         await bench.add()
 
 
-async def test_a_stopped_subscription_delivers_nothing() -> None:
+async def test_a_stopped_subscription_delivers_nothing_and_takes_no_acknowledgements() -> None:
     bench = Bench()
     bench.reads.in_memory = False
     consumer, connection = await bench.add()
     bench.subscription.stop()
-    bench.subscription.ack(consumer, [Acked(Position(FIRST, 0))])
+    with pytest.raises(NotReadyError, match="look it up again"):
+        bench.subscription.ack(consumer, [Acked(Position(FIRST, 0))])
+    with pytest.raises(NotReadyError, match="look it up again"):
+        bench.subscription.ack_through(consumer, Acked(Position(FIRST, 0)))
     bench.subscription.wake()
     for _ in range(20):
         await asyncio.sleep(0)
