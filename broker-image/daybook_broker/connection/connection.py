@@ -313,6 +313,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The client takes more."""
         self.is_writable = True
+        self.keep_alive.drains += 1
         self.resume(_WRITING)
         self._call_writers()
 
