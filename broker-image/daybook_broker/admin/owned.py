@@ -94,7 +94,7 @@ async def create(api: Api, request: web.Request) -> None:
     """Create a subscription at the end of the topic, at its beginning, or at a position."""
     topic = await _topic(api, request)
     name = check_subscription(request.match_info["subscription"])
-    if any(each.name == name for each in topic.subscriptions.all()):
+    if topic.subscriptions.has(name):
         msg = f"topic {topic.name} has a subscription {name!r} already"
         raise TopicExistsError(msg)
     body = await body_of(request)

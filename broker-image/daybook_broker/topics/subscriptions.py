@@ -130,6 +130,10 @@ class Subscriptions:
             raise NoSuchSubscriptionError(msg)
         return found
 
+    def has(self, name: str) -> bool:
+        """Whether the topic has such a subscription, open or not; one that is being deleted does not count."""
+        return name in self._by_name or (name in self._stored and name not in self._leaving)
+
     def unopened(self) -> list[str]:
         """The names of stored ones that are not open, in order; they hold the trimming."""
         return sorted(self._stored.difference(self._by_name))
@@ -178,7 +182,7 @@ class Subscriptions:
             self._check_new(wish)
             if not wish.is_durable:
                 return self._new_reader(wish)
-            self._begin(wish.name, self._first_record(wish))
+            self._begin(wish.name, self._first_record(wish) if self._may_create(wish) else None)
         opening = self._opening[wish.name]
         await asyncio.wait([opening])
         if opening.cancelled():
@@ -193,8 +197,11 @@ class Subscriptions:
                 f"topic {self._topic} has {self._max} subscriptions: delete some, or raise subscriptions_max"
             )
             raise TooManyError(msg)
-        if wish.is_durable and not (self._auto_create or wish.is_asked_for):
+        if wish.is_durable and not (self.has(wish.name) or self._may_create(wish)):
             self.get(wish.name)
+
+    def _may_create(self, wish: SubscriptionWish) -> bool:
+        return self._auto_create or wish.is_asked_for
 
     def _closing(self) -> NotReadyError:
         return NotReadyError(f"topic {self._topic} moves to another broker: look it up again")

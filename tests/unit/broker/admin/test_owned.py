@@ -13,6 +13,7 @@ from daybook_broker.errors import AlreadyRunningError
 
 from daybook.client.broker_admin import Admin as Http
 from daybook.client.broker_admin import subscription_path
+from daybook.core.errors import NotOwnerError
 from daybook.core.topics.name import TopicName
 from daybook.local.cluster import LocalCluster
 from tests.unit.broker.admin.kit import TOPICS, Admin, admins, new_namespace, owner_of
@@ -224,6 +225,17 @@ async def test_subscriptions_are_created_at_a_place_listed_and_deleted(cluster: 
         )
         await topic.other.do("DELETE", topic.path, force="true")
         assert (await topic.other.refused("GET", f"{topic.path}/stats"))[0] == 404
+
+
+async def test_a_subscription_that_is_stored_and_not_open_is_not_created_again(cluster: LocalCluster) -> None:
+    async with served(cluster) as topic:
+        found = topic.owner.broker.registry.get(topic.name)
+        assert found is not None
+        found.subscriptions._cursor_ended("s", NotOwnerError("its cursor ended"))
+        assert found.subscriptions.unopened() == ["s"]
+        status, reason = await topic.other.refused("PUT", f"{topic.path}/subscription/s", "latest")
+        assert (status, reason) == (409, f"topic {topic.name} has a subscription 's' already")
+        assert await topic.receive() == b"0", "its place is the same"
 
 
 async def test_a_subscription_has_any_name_in_the_protocol_in_admin_paths_and_in_the_metadata(

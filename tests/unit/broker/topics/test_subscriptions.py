@@ -268,12 +268,31 @@ async def test_subscriptions_have_a_limit_and_may_have_to_exist() -> None:
     await bench.subscriptions.subscribe(SubscriptionWish("r", is_durable=False))
 
 
+async def test_a_stored_subscription_is_opened_anew_also_where_consumers_create_none() -> None:
+    bench = Bench(auto_create=False)
+    bench.failures = [MetadataUnavailableError("not now")]
+    with pytest.raises(MetadataUnavailableError):
+        await bench.subscriptions.open(["s"])
+    await bench.subscriptions.subscribe(SubscriptionWish("s"))
+    bench.cursors[1].end(MetadataUnavailableError("lost"))
+    assert bench.subscriptions.has("s")
+    again = await bench.subscriptions.subscribe(SubscriptionWish("s"))
+    assert again.cursor is bench.cursors[2]
+    assert [cursor.initial for cursor in bench.cursors] == [None, None, None], (
+        "nobody creates it if it is gone"
+    )
+    await bench.subscriptions.delete(again)
+    assert not bench.subscriptions.has("s")
+
+
 async def test_an_unload_stores_every_cursor_and_sends_the_clients_on() -> None:
     bench = Bench()
     subscription = await bench.subscriptions.subscribe(SubscriptionWish("s"))
     _, closed = bench.consumer(subscription)
     bench.subscriptions.tick()
     await bench.subscriptions.close()
+    with pytest.raises(NotReadyError):
+        await bench.subscriptions.delete(subscription)
     assert bench.cursors[0].calls == ["tick", "close"]
     bench.subscriptions.announce(BrokerUrls("there", ""))
     assert closed == [BrokerUrls("there", "")]
