@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple, Self
 
 from daybook.core.errors import PolicyError, QuorumError
-from daybook.core.ids import BookieId, check_integer, check_pool, pool_of
+from daybook.core.ids import MAX_ID, BookieId, check_integer, check_pool, pool_of
 from daybook.core.quorum import Quorum, check_quorum
 from daybook.core.topics.job_terms import CompactionTerms, OffloadTerms
 from daybook.core.topics.manager import Manager
@@ -96,11 +96,8 @@ class PolicyLayer:
         check_permissions(self.permissions)
         for name, minimum in _MINIMA.items():
             value = getattr(self, name)
-            if value is not None and value < minimum:
-                msg = f"{_stored(name)}={value}: at least {minimum} is needed" + _UNLIMITED_MEANS.get(
-                    minimum, ""
-                )
-                raise PolicyError(msg)
+            if value is not None:
+                _check_bounds(name, value, minimum)
         _check_pool(self.pool)
 
     @property
@@ -322,6 +319,16 @@ def _stored(name: str) -> str:
     """The name of a field in the stored form."""
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
+
+
+def _check_bounds(name: str, value: int, minimum: int) -> None:
+    """Raise PolicyError for a number that cannot hold, and for one that could be stored and not be read again."""
+    if abs(value) > MAX_ID:
+        msg = f"{_stored(name)} has more than 64 bits: use at most {MAX_ID}"
+        raise PolicyError(msg)
+    if value < minimum:
+        msg = f"{_stored(name)}={value}: at least {minimum} is needed" + _UNLIMITED_MEANS.get(minimum, "")
+        raise PolicyError(msg)
 
 
 def _checked(name: str, value: object) -> object:

@@ -201,6 +201,14 @@ def test_an_ack_quorum_that_no_durability_has_is_a_condition() -> None:
     assert "set durability, and ackQuorum to null" in said["message"]
 
 
+def test_a_retention_that_no_broker_could_read_is_a_condition() -> None:
+    asked = manifest(retention={"policy": "Limit", "timeSeconds": 2**62})
+    decision = decide(world(manifest=asked), NOW_MS)
+    assert "CreateTopic" not in kinds(decision)
+    assert condition(decision)["reason"] == "PolicyRefused"
+    assert "retentionMs has more than 64 bits" in condition(decision)["message"]
+
+
 def test_a_policy_that_another_tool_rewrote_is_set_again_and_what_only_tools_set_stays() -> None:
     there = created()
     assert there.cluster is not None

@@ -143,9 +143,13 @@ async def test_durability_is_set_where_it_can_be_and_warns_where_it_is_weak(clus
     [
         ("retention", {"retentionTimeInMinutes": "x"}),
         ("retention", {"retentionTimeInMinutes": -5}),
+        ("retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": 2**63 - 1}),
+        ("backlogQuota", {"limitSize": 2**63}),
+        ("inactiveTopicPolicies", {"maxInactiveDurationSeconds": 2**62}),
         ("messageTTL", "x"),
         ("messageTTL", True),
         ("messageTTL", -1),
+        ("messageTTL", 2**62),
         ("backlogQuota", {"policy": "drop"}),
         ("backlogQuota", {"limit": 1.5}),
     ],
@@ -155,6 +159,7 @@ async def test_a_setting_that_cannot_be_is_refused(cluster: LocalCluster, path: 
     async with admins(cluster, 1) as (admin,):
         await admin.do("PUT", f"{NAMESPACE}/{tenant}/{name}")
         assert (await admin.refused("POST", f"{NAMESPACE}/{tenant}/{name}/{path}", body))[0] == 400
+        assert await admin.get(f"{NAMESPACE}/{tenant}/{name}/retention") is None, "it can be read"
 
 
 async def test_topics_and_partitions_are_created_listed_grown_and_deleted(cluster: LocalCluster) -> None:

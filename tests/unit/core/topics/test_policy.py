@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daybook.core.errors import PolicyError
+from daybook.core.ids import MAX_ID
 from daybook.core.quorum import Quorum
 from daybook.core.topics import policy as policies
 from daybook.core.topics.policy import (
@@ -88,6 +89,15 @@ def test_a_record_comes_back_with_the_fields_of_a_later_release() -> None:
 def test_a_value_that_cannot_be_one_is_refused_with_what_can(record: dict[str, Any], text: str) -> None:
     with pytest.raises(PolicyError, match=text):
         PolicyLayer.from_record(record)
+
+
+@pytest.mark.parametrize("name", policies._MINIMA)
+def test_a_number_that_could_not_be_read_again_is_refused(name: str) -> None:
+    most = layer(**{name: MAX_ID})
+    assert PolicyLayer.from_record(most.to_record()) == most
+    for number in (MAX_ID + 1, 10**4300, -(10**4300)):
+        with pytest.raises(PolicyError, match=f"has more than 64 bits: use at most {MAX_ID}"):
+            layer(**{name: number})
 
 
 @pytest.mark.parametrize(
