@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from daybook.core.errors import DaybookError
+from daybook.runtime.clock import monotonic_ms
 from daybook.wire.pulsar.pulsar_pb2 import ProducerAccessMode
 from daybook_broker.errors import ProducerBusyError, ProducerFencedError, TooManyError
 from daybook_broker.topics.producer import Producer
@@ -27,6 +28,8 @@ class Producers:
         self._max = producers_max
         self._store_epoch = store_epoch
         self.epoch = NO_EPOCH
+        self.last_left_ms = 0
+        """When one of them was gone; 0: none was."""
         self._by_name: dict[str, Producer] = {}
         self._exclusive: Producer | None = None
         self._waiting: dict[str, Producer] = {}
@@ -74,6 +77,7 @@ class Producers:
 
     def remove(self, producer: Producer) -> None:
         """A producer is gone; the first one that waits may follow it."""
+        self.last_left_ms = monotonic_ms()
         if self._waiting.get(producer.name) is producer:
             del self._waiting[producer.name]
         if self._by_name.get(producer.name) is producer:

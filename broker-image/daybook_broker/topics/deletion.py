@@ -17,14 +17,24 @@ from daybook.core.topics.name import TopicName
 from daybook.metadata.topics import TopicManager
 from daybook.runtime.logs import get_logger
 from daybook_broker.topics.registry import TopicRegistry
+from daybook_broker.topics.topic import Topic
 
 log = get_logger(__name__)
+
+
+def users_of(topic: Topic) -> dict[str, int]:
+    """How many producers and subscriptions a topic has, those too that are being opened; a connected reader has a subscription.
+
+    `delete_topic` begins to unload a topic that is served before it awaits anything, so nobody comes between this call and that one.
+    """
+    names = {each.name for each in topic.subscriptions.all()}.union(topic.subscriptions.marks_by_name())
+    return {"producers": len(topic.producers), "subscriptions": len(names)}
 
 
 async def delete_topic(
     name: TopicName, registry: TopicRegistry, client: Client, topics: TopicManager
 ) -> None:
-    """Delete a topic that this broker owns. Raises NoSuchTopicError, NotOwnerError, NotReadyError, MetadataUnavailableError."""
+    """Delete a topic that this broker owns, whoever uses it. Raises NoSuchTopicError, NotOwnerError, NotReadyError, MetadataUnavailableError."""
     await registry.load(name, create=False)
     unload = registry.unload([name])
     try:

@@ -16,6 +16,7 @@ from daybook.core.topics.cursor_record import CursorRecord
 from daybook.core.topics.dispatch.policy import DispatchPolicy
 from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import NO_POSITION, Position
+from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
 from daybook_broker.errors import NoSuchSubscriptionError, NotAllowedError, NotReadyError, TooManyError
 from daybook_broker.topics.consumer import Consumer
@@ -115,6 +116,8 @@ class Subscriptions:
         """The deletions that are under way. Nobody cancels them: a cursor whose node is gone would hold the trimming for ever."""
         self._by_name: dict[str, Subscription] = {}
         self._is_closing = False
+        self.last_left_ms = 0
+        """When one of them ended, or began to be deleted; 0: none did."""
 
     # Finding
 
@@ -268,6 +271,7 @@ class Subscriptions:
         if not subscription.is_durable and self._by_name.get(subscription.name) is subscription:
             subscription.stop()
             del self._by_name[subscription.name]
+            self.last_left_ms = monotonic_ms()
 
     # Deleting
 
@@ -292,6 +296,7 @@ class Subscriptions:
         if self._is_closing:
             raise self._closing()
         del self._by_name[name]
+        self.last_left_ms = monotonic_ms()
         subscription.stop()
         subscription.disconnect()
         cursor = self._cursors.get(name)

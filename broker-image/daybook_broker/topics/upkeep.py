@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import product
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from daybook.client.client import Client
 from daybook.core.errors import DaybookError, NoSuchTopicError
@@ -22,7 +23,7 @@ from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
 from daybook_broker.errors import QuotaExceededError, QuotaHeldError
 from daybook_broker.topics.by_time import last_before
-from daybook_broker.topics.deletion import delete_topic
+from daybook_broker.topics.deletion import delete_topic, users_of
 from daybook_broker.topics.registry import TopicRegistry
 from daybook_broker.topics.subscription import Subscription
 from daybook_broker.topics.topic import Topic
@@ -50,7 +51,8 @@ class Upkeep:
         self.topics_degraded = 0
         self.largest_list_bytes = 0
         """Of the topics' lists of ledgers; 0 while all have fewer than MEASURED_LEDGERS."""
-        self._unused_since_ms: dict[TopicName, int] = {}
+        self._unused_since_ms: WeakKeyDictionary[Topic, int] = WeakKeyDictionary()
+        """When a check found a topic unused first. One that is taken over again, or created anew, is another one."""
         self._nearly_full: dict[TopicName, int] = {}
         """The topics whose lists are nearly full, and when the log named them last."""
 
@@ -196,23 +198,18 @@ class Upkeep:
 
     async def delete_unused(self, topic: Topic) -> None:
         """Delete a topic that had no client and no subscription for long enough; one stays while its retention keeps messages."""
-        name, inactive_ms = topic.name, topic.policy.inactive_ms
-        if (
-            not inactive_ms
-            or len(topic.producers)
-            or topic.subscriptions.all()
-            or topic.subscriptions.marks()
-        ):
-            self._unused_since_ms.pop(name, None)
+        inactive_ms = topic.policy.inactive_ms
+        if not inactive_ms or any(users_of(topic).values()):
+            self._unused_since_ms.pop(topic, None)
             return
-        since_ms = self._unused_since_ms.setdefault(name, monotonic_ms())
+        found_ms = self._unused_since_ms.setdefault(topic, monotonic_ms())
+        since_ms = max(found_ms, topic.producers.last_left_ms, topic.subscriptions.last_left_ms)
         if monotonic_ms() - since_ms >= inactive_ms and not _is_retained(topic):
-            del self._unused_since_ms[name]
-            log.info("a topic that nobody uses is deleted", topic=str(name), unused_ms=inactive_ms)
+            log.info("a topic that nobody uses is deleted", topic=str(topic.name), unused_ms=inactive_ms)
             try:
-                await delete_topic(name, self._registry, self._client, self._topics)
+                await delete_topic(topic.name, self._registry, self._client, self._topics)
             except NoSuchTopicError:
-                log.info("the topic was deleted before", topic=str(name))
+                log.info("the topic was deleted before", topic=str(topic.name))
 
 
 def _stored(topic: Topic) -> Sequence[Subscription]:

@@ -1,6 +1,6 @@
 """Trimming, expiry, quotas, deletion and the end of topics, through Pulsar's own client and the broker's policies."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +8,8 @@ import pulsar
 import pytest
 from daybook_broker.broker import Broker
 from daybook_broker.metrics import PREFIX
-from daybook_broker.topics import upkeep
+from daybook_broker.topics import access, subscriptions, upkeep
+from daybook_broker.topics.deletion import delete_topic
 from daybook_broker.topics.topic import Topic
 from daybook_broker.topics.upkeep import bytes_behind
 
@@ -260,6 +261,87 @@ async def test_a_topic_that_nobody_uses_stays_while_its_messages_are_retained(
     await set_policy(broker, found.name, inactive_ms=3_600_000)
     await until(lambda: broker.registry.get(found.name) is None)
     await until_gone(lambda: broker.topics.read(found.name), NoSuchTopicError)
+
+
+HOUR_MS = 3_600_000
+
+
+class Clock:
+    """The time of the checks whether topics are used, and of what they rely on."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.ahead_ms = 0
+        for module in (upkeep, access, subscriptions):
+            patch.setattr(module, "monotonic_ms", lambda: monotonic_ms() + self.ahead_ms)
+
+
+async def found_unused(broker: Broker, topic: str) -> Topic:
+    """A topic that nobody uses from now on, in a namespace where such topics are deleted after an hour."""
+    found = await served(broker, topic)
+    place = found.name.tenant, found.name.namespace
+    policies = broker.registry.services.policies
+    await policies.set_namespace(*place, await policies.namespace(*place), PolicyLayer(inactive_ms=HOUR_MS))
+    await found.read_policy()
+    await broker.upkeep.delete_unused(found)
+    return found
+
+
+async def delete(broker: Broker, name: TopicName) -> None:
+    await delete_topic(name, broker.registry, broker.client, broker.topics)
+
+
+async def move_away(broker: Broker, name: TopicName) -> None:
+    await broker.ownership.unload(name)
+
+
+@pytest.mark.parametrize("give_up", [delete, move_away])
+async def test_a_topic_that_is_taken_over_again_is_unused_only_from_then_on(
+    cluster: LocalCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    give_up: Callable[[Broker, TopicName], Awaitable[None]],
+) -> None:
+    topic, clock = new_topic(), Clock(monkeypatch)
+    async with running_broker(cluster) as broker:
+        former = await found_unused(broker, topic)
+        await give_up(broker, former.name)
+        clock.ahead_ms += HOUR_MS
+        found = await served(broker, topic)
+        assert found is not former
+        await broker.upkeep.delete_unused(found)
+        assert broker.registry.get(found.name) is found
+        clock.ahead_ms += HOUR_MS
+        await broker.upkeep.delete_unused(found)
+        assert broker.registry.get(found.name) is None
+
+
+def produce(client: pulsar.Client, topic: str) -> None:
+    client.create_producer(topic).close()
+
+
+def read(client: pulsar.Client, topic: str) -> None:
+    client.create_reader(topic, pulsar.MessageId.earliest).close()
+
+
+def unsubscribe(client: pulsar.Client, topic: str) -> None:
+    client.subscribe(topic, "s").unsubscribe()
+
+
+@pytest.mark.parametrize("use", [produce, read, unsubscribe])
+async def test_a_topic_whose_clients_come_and_go_between_the_checks_is_used(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, use: Callable[[pulsar.Client, str], None]
+) -> None:
+    topic, clock = new_topic(), Clock(monkeypatch)
+    async with running_broker(cluster) as broker:
+        found = await found_unused(broker, topic)
+        for _ in range(2):
+            clock.ahead_ms += HOUR_MS - 1000 * int(LIMIT_S)
+            await with_pulsar(broker, lambda client: use(client, topic))
+            clock.ahead_ms += HOUR_MS - 1000 * int(LIMIT_S)
+            await broker.upkeep.delete_unused(found)
+            assert broker.registry.get(found.name) is found
+        clock.ahead_ms += HOUR_MS
+        await broker.upkeep.delete_unused(found)
+        assert broker.registry.get(found.name) is None
 
 
 async def test_a_terminated_topic_takes_nothing_more_and_says_so(broker: Broker) -> None:
