@@ -1,6 +1,7 @@
 """Topics and their partitions: created, listed, grown and deleted."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -11,7 +12,7 @@ from daybook.core.topics.name import TopicName
 from daybook.metadata.partitions import Deletion, partition, partition_of
 from daybook_broker.admin.api import Api, OwnedElsewhere, Route, flag, integer_of, namespace_of, topic_of
 from daybook_broker.errors import NotAllowedError
-from daybook_broker.topics.deletion import delete_topic
+from daybook_broker.topics.deletion import delete_topic, users_of
 
 _NAMESPACE: Final = "/admin/v2/persistent/{tenant}/{namespace}"
 TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
@@ -57,18 +58,16 @@ async def delete(api: Api, request: web.Request) -> None:
 
 
 async def _delete(api: Api, name: TopicName, *, force: bool) -> None:
-    await api.broker.registry.load(name, create=False)
+    topic = await api.broker.registry.load(name, create=False)
     if not force:
-        await _check_unused(api, name)
+        topic.check_open()
+        _check_unused(name, users_of(topic))  # no await between this and the unload: clients would come
     await delete_topic(name, api.broker.registry, api.broker.client, api.topics)
 
 
-async def _check_unused(api: Api, name: TopicName) -> None:
-    """Raise NotAllowedError if somebody would lose something; of a topic that another broker serves the subscriptions alone are known."""
-    topic = api.broker.registry.get(name)
-    producers = 0 if topic is None else len(topic.producers.all())
-    found = {"producers": producers, "subscriptions": len(await api.topics.cursors(name))}
-    used = " and ".join(f"{count} {what}" for what, count in found.items() if count)
+def _check_unused(name: TopicName, users: Mapping[str, int]) -> None:
+    """Raise NotAllowedError if somebody would lose something."""
+    used = " and ".join(f"{count} {what}" for what, count in users.items() if count)
     if used:
         msg = f"topic {name} has {used}: close them first, or delete it by force"
         raise NotAllowedError(msg)
@@ -136,9 +135,14 @@ async def delete_partitioned(api: Api, request: web.Request) -> None:
 
 
 async def _check_unused_partitions(api: Api, name: TopicName, number: int) -> None:
-    for index in range(number):
+    """Raise NotAllowedError for one that is used; of one that this broker does not serve the stored subscriptions alone are known."""
+    for part in (partition(name, index) for index in range(number)):
+        topic = api.broker.registry.get(part)
+        if topic is not None:
+            _check_unused(part, users_of(topic))
+            continue
         with suppress(NoSuchTopicError):
-            await _check_unused(api, partition(name, index))
+            _check_unused(part, {"subscriptions": len(await api.topics.cursors(part))})
 
 
 async def _delete_partitions(api: Api, request: web.Request, parts: list[TopicName], *, force: bool) -> None:
