@@ -175,7 +175,8 @@ async def _with_inactive(request: web.Request, layer: PolicyLayer) -> PolicyLaye
 
 
 def _record_of(layer: PolicyLayer) -> dict[str, Any]:
-    return replace(layer, permissions={}).to_record()
+    """What is set, as `_with_record` takes it back: without permissions, and without fields that are no settings."""
+    return replace(layer, permissions={}, unknown_fields={}).to_record()
 
 
 async def _with_record(request: web.Request, layer: PolicyLayer) -> PolicyLayer:

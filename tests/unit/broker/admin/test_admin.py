@@ -120,10 +120,6 @@ async def test_durability_is_set_where_it_can_be_and_warns_where_it_is_weak(clus
             "formatVersion": 1,
             "durability": "async",
             "degrade": "never",
-        } | {
-            key: value
-            for key, value in (await admin.get(f"{namespace}/policy")).items()
-            if key == "creationToken"
         }
         assert "losing 1 bookies loses it" in (await admin.get(f"{namespace}/policy/applied"))["warning"]
         for body, text in (
@@ -136,6 +132,24 @@ async def test_durability_is_set_where_it_can_be_and_warns_where_it_is_weak(clus
         ):
             status, reason = await admin.refused("POST", f"{namespace}/policy", body)
             assert (status, text in reason) == (400, True), reason
+
+
+async def test_a_policy_is_set_again_as_it_was_read(cluster: LocalCluster) -> None:
+    tenant, name = new_namespace()
+    async with admins(cluster, 1) as (admin,):
+        namespace, topic = f"{NAMESPACE}/{tenant}/{name}", f"{TOPICS}/{tenant}/{name}/orders"
+        await admin.do("PUT", namespace)
+        await admin.do("PUT", topic)
+        policies = PolicyManager(admin.broker.client.store, admin.broker.client.layout)
+        token = (await policies.namespace(tenant, name)).value.unknown_fields
+        assert token, "what marks the creation is stored beside the settings"
+        for path in (namespace, topic):
+            await admin.do("POST", f"{path}/policy", {"ttlMs": 7000, "durability": "async"})
+            found = await admin.get(f"{path}/policy")
+            assert found == {"formatVersion": 1, "ttlMs": 7000, "durability": "async"}
+            await admin.do("POST", f"{path}/policy", {**found, "ttlMs": 9000})
+            assert await admin.get(f"{path}/policy") == {**found, "ttlMs": 9000}
+        assert (await policies.namespace(tenant, name)).value.unknown_fields == token
 
 
 @pytest.mark.parametrize(
