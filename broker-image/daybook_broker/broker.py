@@ -244,10 +244,11 @@ class Broker:
         with suppress(NoSuchTopicError):
             await self.topics.read(name)
             return 0
-        if not create or not settings.auto_create:
+        is_partition = partition_of(name) is not None
+        if not create or not (settings.auto_create or is_partition):
             msg = f"topic {name} does not exist: create it first"
             raise NoSuchTopicError(msg)
-        if partition_of(name) is not None:
+        if is_partition:
             return 0
         with suppress(TopicExistsError):
             await self.partitions.create(name, settings.auto_create_partitions)

@@ -12,6 +12,7 @@ from daybook.core.errors import DaybookError, NoSuchTopicError, NotOwnerError
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.ownership.bundles import Bundle
 from daybook.core.topics.ownership.load import BundleLoad
+from daybook.metadata.partitions import partition_of
 from daybook.runtime.clock import monotonic_ms, monotonic_s
 from daybook.runtime.logs import get_logger
 from daybook_broker.errors import NotReadyError, TooManyError
@@ -60,7 +61,7 @@ class TopicRegistry:
     ) -> None:
         """`own` returns once this broker owns the topic. It raises NotOwnerError if another one does, NotReadyError if nobody can say.
 
-        `create` returns once the topic exists, and refuses names that cannot be ones of new topics.
+        `create` returns once the topic exists, and refuses names that cannot be ones of new topics, as of partitions that no record counts.
         """
         self.services = services
         self._settings = services.settings
@@ -102,17 +103,18 @@ class TopicRegistry:
         return [*self._topics, *(name for name in self._loading if name not in self._topics)]
 
     async def load(self, name: TopicName, *, create: bool) -> Topic:
-        """The topic, taken over if need be; with `create` also a new one, where the settings allow it.
+        """The topic, taken over if need be; with `create` also a new one, where the settings allow it, and a partition that is missing.
 
         Raises NoSuchTopicError, NotOwnerError, NotReadyError (it takes too long, or nobody can say who owns it), TooManyError.
         """
         topic = self.get(name)
         if topic is not None:
             return topic
+        may_create = self._settings.auto_create or partition_of(name) is not None
         wait_ms = self._settings.lookup_wait_ms
         try:
             async with asyncio.timeout(wait_ms / 1000):
-                return await self._load(name, create=create and self._settings.auto_create)
+                return await self._load(name, create=create and may_create)
         except TimeoutError:
             msg = f"topic {name} is not served yet after {wait_ms} ms: try again; the broker's log says what its take-over waits for"
             raise NotReadyError(msg) from None

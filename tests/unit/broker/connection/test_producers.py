@@ -10,7 +10,16 @@ from daybook_broker.broker import Broker
 
 from daybook.core.topics.name import TopicName
 from daybook.local.cluster import LocalCluster
-from tests.unit.broker.kit import contents, first_difference, new_topic, running_broker, with_pulsar
+from daybook.metadata.partitions import partition
+from daybook.wire.pulsar.pulsar_pb2 import ServerError
+from tests.unit.broker.kit import (
+    contents,
+    first_difference,
+    frame_client,
+    new_topic,
+    running_broker,
+    with_pulsar,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -132,3 +141,26 @@ async def test_the_partitions_of_a_topic_are_topics(broker: Broker) -> None:
     assert names == [f"{topic}-partition-{index}" for index in range(3)]
     found = await asyncio.gather(*(contents(broker, name) for name in names))
     assert sorted(len(each) for each in found) == [3, 3, 3]
+
+
+async def test_partitions_that_are_missing_are_created_where_clients_create_no_topics(
+    cluster: LocalCluster,
+) -> None:
+    """A creation that ended half-way left the record, which counts them."""
+    topic = new_topic()
+    name = TopicName.parse(topic)
+    async with running_broker(cluster, auto_create=False) as broker:
+        await broker.partitions.create(name, 3)
+
+        def work(client: pulsar.Client) -> None:
+            client.create_producer(f"{topic}-partition-1").close()
+            client.create_producer(topic).close()
+
+        await with_pulsar(broker, work)
+        parts = tuple(partition(name, index) for index in range(3))
+        assert await broker.topics.topics(name.tenant, name.namespace) == parts
+        async with frame_client(broker) as client:
+            for number, missing in enumerate((f"{topic}-partition-3", f"{topic}s-partition-0", f"{topic}s")):
+                refused = await client.produce(missing, number, number)
+                assert refused.error.error == ServerError.TopicNotFound
+        assert await broker.topics.topics(name.tenant, name.namespace) == parts
