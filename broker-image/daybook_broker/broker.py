@@ -312,7 +312,7 @@ class Broker:
         """The broker does not own the bundle any more."""
         log.info("a bundle was given up", bundle=str(bundle), to=None if to is None else to.broker)
         self.metrics.bundle_moves.labels("lost").inc()
-        urls = None if to is None else BrokerUrls(to.urls.plain, to.urls.tls)
+        urls = None if to is None else BrokerUrls(to.urls.plain, to.urls.tls, to.listeners)
         unload = self._leaving.pop(bundle, None)
         if unload is not None:
             unload.announce(urls)

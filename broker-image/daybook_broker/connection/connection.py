@@ -32,6 +32,7 @@ from daybook_broker.connection.requests import Requests
 from daybook_broker.connection.topic_lists import Watchers
 from daybook_broker.errors import NotAllowedError, server_error
 from daybook_broker.topics.consumer import Consumer
+from daybook_broker.topics.peer import BrokerUrls
 from daybook_broker.topics.producer import Producer
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class Connection(asyncio.BufferedProtocol):
         self.protocol_version = 0
         self.role = ""
         """Who the client is; empty while nobody is asked."""
+        self.listener: str | None = None
+        """The name of the listener that the client's lookups ask for, "" for no name; None: it sent no lookup."""
         self.is_connected = False
         """Whether CONNECT was answered."""
         self.is_lost = False
@@ -244,6 +247,13 @@ class Connection(asyncio.BufferedProtocol):
     def send_command(self, command: BaseCommand) -> None:
         """Send a command that has no entry."""
         self.send(encode_frame(command))
+
+    def assigned(self, urls: BrokerUrls | None) -> dict[str, str]:
+        """The fields of CLOSE_PRODUCER and CLOSE_CONSUMER that name the broker to continue with; without them the client looks the topic up."""
+        found = None if urls is None else urls.of(self.listener)
+        plain, tls = ("", "") if found is None else found
+        fields = {"assignedBrokerServiceUrl": plain, "assignedBrokerServiceUrlTls": tls}
+        return {name: url for name, url in fields.items() if url}
 
     def refuse(self, request_id: int, error: DaybookError) -> None:
         """Answer a request with an error; the connection continues."""

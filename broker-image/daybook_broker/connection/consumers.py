@@ -209,12 +209,8 @@ def _closed_by_topic(connection: Connection, consumer: Consumer, urls: BrokerUrl
 
 
 def _send_away(connection: Connection, consumer_id: int, urls: BrokerUrls | None) -> None:
-    close = CommandCloseConsumer(consumer_id=consumer_id, request_id=NO_REQUEST)
-    if urls is not None:
-        if urls.service_url:
-            close.assignedBrokerServiceUrl = urls.service_url
-        if urls.service_url_tls:
-            close.assignedBrokerServiceUrlTls = urls.service_url_tls
+    fields = connection.assigned(urls)
+    close = CommandCloseConsumer(consumer_id=consumer_id, request_id=NO_REQUEST, **fields)
     connection.send_command(BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=close))
 
 

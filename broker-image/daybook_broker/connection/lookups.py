@@ -27,6 +27,7 @@ from daybook_broker.ownership.api import Elsewhere, Mine, NotReady
 def lookup(connection: Connection, command: BaseCommand, _: memoryview) -> None:
     """LOOKUP: held while nobody knows who owns the topic."""
     wish = command.lookupTopic
+    connection.listener = wish.advertised_listener_name
     connection.requests.begin(wish.request_id, _lookup(connection, wish))
 
 

@@ -112,12 +112,8 @@ def _waited(connection: Connection, request_id: int, producer: Producer, error: 
 
 def _closed_by_topic(connection: Connection, producer: Producer, urls: BrokerUrls | None) -> None:
     _forget(connection, producer)
-    close = CommandCloseProducer(producer_id=producer.id, request_id=NO_REQUEST)
-    if urls is not None:
-        if urls.service_url:
-            close.assignedBrokerServiceUrl = urls.service_url
-        if urls.service_url_tls:
-            close.assignedBrokerServiceUrlTls = urls.service_url_tls
+    fields = connection.assigned(urls)
+    close = CommandCloseProducer(producer_id=producer.id, request_id=NO_REQUEST, **fields)
     connection.send_command(BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=close))
 
 

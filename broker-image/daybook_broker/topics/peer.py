@@ -1,9 +1,11 @@
 """What a topic needs of the connection of a client, so that topics know no sockets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from daybook.core.format.frame import Buffer
+from daybook.metadata.brokers import Urls
 
 
 class BrokerUrls(NamedTuple):
@@ -11,6 +13,18 @@ class BrokerUrls(NamedTuple):
 
     service_url: str
     service_url_tls: str
+    listeners: Mapping[str, Urls] = MappingProxyType({})
+    """The same by the names of listeners, for clients that ask for one."""
+
+    def of(self, listener: str | None) -> Urls | None:
+        """Where a client that asks for `listener` reaches the broker, "" for none; None if the client has to look the topic up.
+
+        `listener` is None for a client of which nobody knows what it asks for. It may be unable to reach the broker's own addresses, and
+        a client waits long for an address that does not answer.
+        """
+        if listener is None and self.listeners:
+            return None
+        return self.listeners.get(listener) if listener else Urls(self.service_url, self.service_url_tls)
 
 
 class Peer(Protocol):
