@@ -44,6 +44,8 @@ from daybook_operator.plan.pool.other_pools import ClusterNow, why_not_now
 from daybook_operator.plan.pool.spec import PoolDefaults, cluster_of, spec_of
 from daybook_operator.plan.pool.state import Drain, Recovery, Roll
 from daybook_operator.plan.quantities import bytes_of
+from daybook_operator.plan.recovery.jobs import ObservedTask
+from daybook_operator.plan.recovery.plan import ObservedRecovery, decide_recovery
 
 from tests.unit.operator.pool_facts import Claim, Pod, PoolFacts, pool_manifest
 
@@ -307,6 +309,21 @@ class PoolSim(PoolFacts):
             assert self.is_fully_replicated(), f"bk-{ordinal} is stopped while replicas are missing"
         self.stopped_by_us.add(ordinal)
         pod.terminating = True
+
+    def work(self) -> None:
+        """Workers are the pods of Jobs, and work where the plan of the repair would make one."""
+        ref = cluster_of(self.manifest, DEFAULTS)
+        plan = decide_recovery(
+            self.manifest,
+            spec_of(self.manifest, DEFAULTS),
+            ObservedRecovery(ref, (ObservedTask(1, 0, 1, ("lost data.bk-0",)),)),
+            self.now_ms,
+            poll_s=5,
+            needless_ms=1_000,
+            operator_speaks_tls=False,
+        )
+        if any(isinstance(each, Apply) and each.manifest["kind"] == "Job" for each in plan.effects):
+            super().work()
 
     def settle(self, rounds: int = 40) -> None:
         """Everybody does his part, fairly, until nothing is left to do, for so many rounds at most."""

@@ -295,12 +295,12 @@ def test_volumes_that_cannot_grow_are_reported_and_those_in_use_may_be_left(sim:
 
 def test_a_pool_hibernates_only_from_a_clean_state_and_wakes_whole(sim: PoolSim) -> None:
     sim.manifest["spec"]["hibernate"] = True
-    sim.in_need = {9}
+    sim.ledgers, sim.in_need = {9: ("data.bk-0", "data.bk-1")}, {9}
     sim.reconcile()
     assert sim.condition("Hibernated")["reason"] == "WaitingForReplication"
     assert scale_of(sim.world(), replication_of(sim.world(), sim.now_ms)).replicas == 3
-    sim.in_need = set()
-    sim.settle(6)
+    sim.settle(8)
+    assert not sim.in_need, "workers copy what is missing first"
     assert (sim.pods, len(sim.claims), sim.manifest["status"]["phase"]) == ({}, 6, "Hibernated")
     sim.manifest["spec"] |= {"hibernate": False, "replicas": 2}
     sim.reconcile()

@@ -163,15 +163,38 @@ def test_a_pool_that_is_paused_or_goes_starts_no_job(manifest: dict[str, Any]) -
     assert decide(manifest, lacking(3)) == Decision()
 
 
-@pytest.mark.parametrize("spec", [{"recovery": {"paused": True}}, {"hibernate": True}, {}])
-def test_where_repair_is_off_the_jobs_that_run_are_cancelled(spec: dict[str, Any]) -> None:
+def hibernating(reason: str, name: str = "bk") -> dict[str, Any]:
+    """A pool that is to hibernate, and how far that is."""
+    said = {"type": "Hibernated", "status": "False", "reason": reason}
+    return {**pool({"name": name}, hibernate=True), "status": {"conditions": [said]}}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "switched_off"),
+    [
+        (pool(recovery={"paused": True}), False),
+        (hibernating("Stopping"), False),
+        (hibernating("Stopped"), False),
+        (pool(), True),
+    ],
+)
+def test_where_repair_is_off_the_jobs_that_run_are_cancelled(
+    manifest: dict[str, Any], *, switched_off: bool
+) -> None:
     job = ObservedJob("bk-recovery-1", "data", "job-uid", ("3:0:1",))
-    seen = replace(lacking(3, 4), jobs=(job,), switched_off=not spec)
-    decision = decide(pool(**spec), seen)
+    seen = replace(lacking(3, 4), jobs=(job,), switched_off=switched_off)
+    decision = decide(manifest, seen)
     assert [type(effect) for effect in decision.effects] == [Remove]
     (remove,) = decision.effects
     assert isinstance(remove, Remove)
     assert (remove.ref.name, remove.ref.uid) == ("bk-recovery-1", "job-uid")
+
+
+@pytest.mark.parametrize("reason", ["Awake", "WaitingForReplication", "WaitingForDrain"])
+def test_a_pool_that_waits_for_repair_before_it_hibernates_has_it_done(reason: str) -> None:
+    manifest = hibernating(reason)
+    assert job_of(decide(manifest, lacking(3)))
+    assert carrier_of([hibernating("Stopped", "a"), manifest]) is manifest
 
 
 def test_the_gauge_counts_what_no_bookie_can_repair_as_the_status_does() -> None:
@@ -214,7 +237,7 @@ def test_the_status_counts_what_is_left() -> None:
 
 def test_a_pool_that_stands_still_does_not_carry_the_repair_of_others() -> None:
     paused = pool({"name": "a", "annotations": {"daybook.dev/pause": "true"}})
-    hibernated = pool({"name": "b"}, hibernate=True)
+    hibernated = hibernating("Stopped", "b")
     going = pool({"name": "c", "deletionTimestamp": "2026-01-01T00:00:00Z"})
     able, other = pool({"name": "d"}), pool({"name": "e"})
     assert carrier_of([paused, hibernated, going, able, other]) is able

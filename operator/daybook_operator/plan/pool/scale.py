@@ -7,12 +7,16 @@ for hibernation, once everything is replicated. A change by hand is reverted.
 from dataclasses import dataclass
 from typing import Final
 
-from daybook_operator.plan.conditions import Condition, fine, wrong
+from daybook_operator.plan.conditions import Condition, find, fine, wrong
+from daybook_operator.plan.effects import Manifest
 from daybook_operator.plan.pool.drain import lowers_to
 from daybook_operator.plan.pool.observed import ObservedPool
 from daybook_operator.plan.pool.replication import Replication
+from daybook_operator.plan.pool.spec import own_spec
 
 HIBERNATED: Final = "Hibernated"
+STOPPING: Final = "Stopping"
+STOPPED: Final = "Stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +32,22 @@ def scale_of(pool: ObservedPool, replication: Replication) -> Scale:
     if not pool.spec.hibernate:
         return Scale(_awake(pool), fine(HIBERNATED, "Awake", status=False))
     if pool.is_stopped:
-        return Scale(0, fine(HIBERNATED, "Stopped", "No bookie runs; volumes and cookies are kept."))
+        return Scale(0, fine(HIBERNATED, STOPPED, "No bookie runs; volumes and cookies are kept."))
     if pool.is_stopping:
         left = ", ".join(pod.name for _, pod in sorted(pool.pods.items()))
-        return Scale(0, fine(HIBERNATED, "Stopping", f"Stopping {left}.", status=False))
+        return Scale(0, fine(HIBERNATED, STOPPING, f"Stopping {left}.", status=False))
     if (why_not := _why_awake(pool, replication)) is not None:
         return Scale(_awake(pool), why_not)
-    return Scale(0, fine(HIBERNATED, "Stopping", "Everything is replicated: the bookies stop.", status=False))
+    return Scale(0, fine(HIBERNATED, STOPPING, "Everything is replicated: the bookies stop.", status=False))
+
+
+def is_hibernating(manifest: Manifest) -> bool:
+    """Whether the pool's bookies are stopped or stop now, by its status.
+
+    A pool that is to hibernate waits for a drain or for repair first, and both need recovery Jobs.
+    """
+    said = find((manifest.get("status") or {}).get("conditions") or (), HIBERNATED)
+    return own_spec(manifest).hibernate and said is not None and said["reason"] in {STOPPING, STOPPED}
 
 
 def _awake(pool: ObservedPool) -> int:

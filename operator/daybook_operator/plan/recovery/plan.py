@@ -10,7 +10,8 @@ from daybook_operator.plan.decision import Decision, is_paused, is_terminating
 from daybook_operator.plan.effects import Apply, ClusterRef, Effect, Manifest, Ref, Remove
 from daybook_operator.plan.lost_ledgers import Verdict
 from daybook_operator.plan.pods import RECOVERY, service_account
-from daybook_operator.plan.pool.spec import PoolSpec, own_spec
+from daybook_operator.plan.pool.scale import is_hibernating
+from daybook_operator.plan.pool.spec import PoolSpec
 from daybook_operator.plan.recovery.jobs import (
     LEDGERS_PER_JOB_MAX,
     JobPolicy,
@@ -73,10 +74,10 @@ class ObservedRecovery:
 def carrier_of(pools: Sequence[Manifest]) -> Manifest | None:
     """The pool of one cluster's `pools` that carries its repair: the first that can, else the first that is not being deleted.
 
-    A pool that is paused or hibernated makes no Jobs, so another one must carry the repair.
+    A pool that is paused makes no Jobs, nor does one whose bookies are stopped, so another one must carry the repair.
     """
     staying = [pool for pool in pools if not is_terminating(pool)]
-    able = [pool for pool in staying if not is_paused(pool) and not own_spec(pool).hibernate]
+    able = [pool for pool in staying if not is_paused(pool) and not is_hibernating(pool)]
     return next(iter([*able, *staying]), None)
 
 
@@ -97,7 +98,7 @@ def decide_recovery(
     policy = JobPolicy(
         spec.recovery.parallelism,
         min(spec.recovery.ledgers_per_job, ledgers_per_job_max),
-        enabled=not (spec.recovery.paused or seen.switched_off or spec.hibernate),
+        enabled=not (spec.recovery.paused or seen.switched_off or is_hibernating(pool)),
         needless_ms=needless_ms,
         poll_s=poll_s,
     )
