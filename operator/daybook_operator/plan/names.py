@@ -36,6 +36,8 @@ CLUSTER_ANNOTATION: Final = f"{GROUP}/cluster"
 """`<cluster>@<zookeeper>`: on a Ledger, where its ledger is, for when the pool that said so is gone; on a recovery Job."""
 TASKS_ANNOTATION: Final = f"{GROUP}/tasks"
 """On a recovery Job: the keys of the tasks that it was made for."""
+TEMPLATE_ANNOTATION: Final = f"{GROUP}/template"
+"""On a recovery Job: a digest of its pod, without the ledgers, by which a Job of before a change of the spec is noticed."""
 
 
 def pool_in_cluster(namespace: str, pool: str) -> str:

@@ -15,7 +15,12 @@ from daybook_operator.kube.queue import RECOVERY, Key
 from daybook_operator.plan import pods
 from daybook_operator.plan.decision import is_paused, is_terminating
 from daybook_operator.plan.effects import ClusterRef, Manifest
-from daybook_operator.plan.names import CLUSTER_ANNOTATION, CLUSTER_LABEL, TASKS_ANNOTATION
+from daybook_operator.plan.names import (
+    CLUSTER_ANNOTATION,
+    CLUSTER_LABEL,
+    TASKS_ANNOTATION,
+    TEMPLATE_ANNOTATION,
+)
 from daybook_operator.plan.pool.spec import cluster_of, spec_of
 from daybook_operator.plan.recovery.jobs import ObservedJob, ObservedTask
 from daybook_operator.plan.recovery.plan import ObservedAudit, ObservedRecovery, carrier_of, decide_recovery
@@ -217,16 +222,18 @@ async def jobs_of(services: Services, link: ClusterLink) -> list[Object]:
 
 def _observed_job(job: Object, needless_since_ms: int | None = None) -> ObservedJob:
     meta, status = job["metadata"], job.get("status") or {}
-    keys = (meta.get("annotations") or {}).get(TASKS_ANNOTATION, "")
+    annotations = meta.get("annotations") or {}
     over = {each["type"] for each in status.get("conditions", ()) if each["status"] == "True"} & _OVER
     return ObservedJob(
         meta["name"],
         meta["namespace"],
         meta["uid"],
-        tuple(key for key in keys.split(",") if key),
+        tuple(key for key in annotations.get(TASKS_ANNOTATION, "").split(",") if key),
         finished=bool(over),
         deleting=bool(meta.get("deletionTimestamp")),
         needless_since_ms=needless_since_ms,
+        template=annotations.get(TEMPLATE_ANNOTATION, ""),
+        is_ready=bool(status.get("ready")),
     )
 
 

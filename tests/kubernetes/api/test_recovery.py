@@ -212,6 +212,14 @@ def test_hundreds_of_under_replicated_ledgers_make_few_jobs(stage: Stage) -> Non
         stage.operator,
         "and that is told as well",
     )
+    before = set(stage.jobs())
+    _change(stage, '{"image":"local/bookie:2"}')
+    until(
+        lambda: [_image(job) for job in stage.jobs().values()] == ["local/bookie:2"] * 2,
+        stage.operator,
+        "no pod of theirs runs, so Jobs with the other image take their places",
+    )
+    assert not before & set(stage.jobs())
 
 
 def test_a_job_whose_pod_is_refused_says_why_it_does_not_start(
@@ -253,8 +261,16 @@ def test_a_job_whose_pod_is_refused_says_why_it_does_not_start(
     assert "no pods on Sundays" in said
 
 
+def _image(job: Any) -> str:
+    return str(job.spec.template.spec.containers[0].image)
+
+
 def _pause(stage: Stage, word: str) -> None:
-    patch = f'{{"spec":{{"recovery":{{"paused":{word}}}}}}}'
+    _change(stage, f'{{"recovery":{{"paused":{word}}}}}')
+
+
+def _change(stage: Stage, spec: str) -> None:
+    patch = f'{{"spec":{spec}}}'
     stage.resources.plane.kubectl(
         "patch", "bookiepool", "bk", "-n", stage.namespace, "--type=merge", "-p", patch
     )

@@ -131,6 +131,29 @@ def test_a_job_that_is_being_deleted_counts_until_its_pod_is_gone() -> None:
     assert step.waiting == (0, 9)
 
 
+def test_a_job_that_waits_with_an_old_pod_makes_room_for_one_with_the_new_pod() -> None:
+    """As with an image that nobody has, which its pod would try to pull until the deadline."""
+    policy = replace(POLICY, parallelism=1, template="new")
+    job = ObservedJob("bk-recovery-x", "data", "u", ("1:0:7",), template="old")
+    step = plan([task(1)], [job], policy)
+    assert step.cancel == (job,)
+    assert [new.ledgers for new in step.create] == [(1,)]
+    assert plan([task(1)], [replace(job, template="new")], policy) == JobsPlan(requeue_after_s=5.0)
+
+
+def test_a_job_that_runs_keeps_its_pod() -> None:
+    job = ObservedJob("bk-recovery-x", "data", "u", ("1:0:7",), template="old", is_ready=True)
+    step = plan([task(1)], [job], replace(POLICY, template="new"))
+    assert (step.create, step.cancel) == ((), ())
+
+
+def test_what_a_finished_job_with_an_old_pod_left_is_tried_at_once() -> None:
+    (before,) = plan([task(1)], [], replace(POLICY, template="old")).create
+    failed = replace(running(before), finished=True, template="old")
+    (again,) = plan([task(1)], [failed], replace(POLICY, template="new")).create
+    assert again.name != before.name, "the finished one is still there"
+
+
 def test_where_repair_is_off_no_job_runs() -> None:
     job = ObservedJob("bk-recovery-x", "data", "u", ("1:0:7",))
     step = plan([task(1), task(2)], [job], replace(POLICY, enabled=False))

@@ -1,10 +1,13 @@
 """Which recovery Jobs there should be: repair tasks + the Jobs that there are + policy → Jobs to create and to cancel.
 
 A Job repairs a batch of ledgers, because a thousand Jobs of one ledger each would burden the cluster. Its name is a
-digest of the tasks, at their versions, that it was made for, so that a plan that is made twice makes it once. A task that
-a finished Job left at the very same version waits until that Job is gone, which is the pause between attempts. A task
-that a worker set aside waits for its time, whatever the worker found: at most one Job an hour tries a ledger of which an
-entry seems to be on no bookie (rule 35).
+digest of the tasks, at their versions, that it was made for, and of its pod, so that a plan that is made twice makes it
+once. A task that a finished Job left at the very same version waits until that Job is gone, which is the pause between
+attempts. A task that a worker set aside waits for its time, whatever the worker found: at most one Job an hour tries a
+ledger of which an entry seems to be on no bookie (rule 35).
+
+The pod of a Job cannot be changed. So a Job that waits with another pod than new ones get, as with an image that nobody
+has, is cancelled for a new one: the spec was corrected since.
 """
 
 import hashlib
@@ -47,7 +50,10 @@ class ObservedTask:
 
 @dataclass(frozen=True, slots=True)
 class ObservedJob:
-    """A recovery Job. `tasks` are the keys that it was made for; `needless_since_ms`: none of its ledgers has a task."""
+    """A recovery Job. `tasks` are the keys that it was made for; `needless_since_ms`: none of its ledgers has a task.
+
+    `template` is the digest of its pod, see `JobPolicy`; `is_ready`: a pod of it runs.
+    """
 
     name: str
     namespace: str
@@ -56,6 +62,8 @@ class ObservedJob:
     finished: bool = False
     deleting: bool = False
     needless_since_ms: int | None = None
+    template: str = ""
+    is_ready: bool = False
 
     @property
     def is_active(self) -> bool:
@@ -70,13 +78,14 @@ class ObservedJob:
 
 @dataclass(frozen=True, slots=True)
 class JobPolicy:
-    """`enabled` False: no Jobs; those that run are cancelled."""
+    """`enabled` False: no Jobs; those that run are cancelled. `template`: the digest of the pod that new Jobs get; "" if none is made."""
 
     parallelism: int = 2
     ledgers_per_job: int = LEDGERS_PER_JOB_MAX
     enabled: bool = True
     needless_ms: int = 10_000
     poll_s: float = 5.0
+    template: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +118,21 @@ def plan_jobs(
         waiting = tuple(sorted(task.ledger_id for task in by_ledger.values() if task.is_due(now_ms)))
         return JobsPlan((), tuple(job for job in active if not job.deleting), waiting)
 
-    needless = [job for job in active if not job.deleting and job.needless_since_ms is not None]
-    cancel = tuple(job for job in needless if _is_needless(job, policy, now_ms))
+    staying = [job for job in active if not job.deleting]
+    needless = [job for job in staying if job.needless_since_ms is not None]
+    cancel = tuple(job for job in staying if _is_needless(job, policy, now_ms) or _waits_in_vain(job, policy))
     going = {(job.namespace, job.name) for job in there if job.deleting} | {
         (job.namespace, job.name) for job in cancel
     }
     taken = {ledger for job in active if (job.namespace, job.name) not in going for ledger in job.ledgers}
-    tried = {key for job in there if job.finished for key in job.tasks}
+    tried = {key for job in there if job.finished and not _is_old(job, policy) for key in job.tasks}
     due = [task for task in by_ledger.values() if task.ledger_id not in taken and task.is_due(now_ms)]
     fresh = sorted(
         (task for task in due if task.key not in tried),
         key=lambda task: (task.is_harmless, task.since_ms, task.ledger_id),
     )
     slots = max(0, policy.parallelism - len(active) + len(cancel))
-    create = tuple(_new_jobs(fresh, prefix, slots, min(policy.ledgers_per_job, LEDGERS_PER_JOB_MAX)))
+    create = tuple(_new_jobs(fresh, prefix, slots, policy))
     begun = {ledger for job in create for ledger in job.ledgers}
     return JobsPlan(
         create,
@@ -132,22 +142,31 @@ def plan_jobs(
     )
 
 
-def _new_jobs(fresh: Sequence[ObservedTask], prefix: str, slots: int, size: int) -> Iterable[NewJob]:
+def _new_jobs(fresh: Sequence[ObservedTask], prefix: str, slots: int, policy: JobPolicy) -> Iterable[NewJob]:
+    size = min(policy.ledgers_per_job, LEDGERS_PER_JOB_MAX)
     for start in range(0, min(len(fresh), slots * size), size):
         ordered = sorted(fresh[start : start + size], key=lambda task: task.ledger_id)
         keys = tuple(task.key for task in ordered)
-        yield NewJob(job_name(prefix, keys), tuple(task.ledger_id for task in ordered), keys)
+        yield NewJob(job_name(prefix, keys, policy.template), tuple(task.ledger_id for task in ordered), keys)
 
 
-def job_name(prefix: str, keys: Iterable[str]) -> str:
-    """The name of the Job for these tasks at these versions."""
-    digest = hashlib.sha256(" ".join(sorted(keys)).encode()).hexdigest()
+def job_name(prefix: str, keys: Iterable[str], template: str) -> str:
+    """The name of the Job for these tasks at these versions, with this pod."""
+    digest = hashlib.sha256(" ".join([*sorted(keys), template]).encode()).hexdigest()
     return f"{prefix}-{digest[:12]}"
 
 
 def _is_needless(job: ObservedJob, policy: JobPolicy, now_ms: int) -> bool:
-    assert job.needless_since_ms is not None
-    return now_ms - job.needless_since_ms >= policy.needless_ms
+    return job.needless_since_ms is not None and now_ms - job.needless_since_ms >= policy.needless_ms
+
+
+def _is_old(job: ObservedJob, policy: JobPolicy) -> bool:
+    """Whether a new Job would get another pod, so that it may start, or succeed, where this one does not."""
+    return bool(policy.template) and job.template != policy.template
+
+
+def _waits_in_vain(job: ObservedJob, policy: JobPolicy) -> bool:
+    return _is_old(job, policy) and not job.is_ready
 
 
 def _when_again(

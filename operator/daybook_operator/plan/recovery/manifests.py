@@ -1,10 +1,19 @@
 """The manifest of a recovery Job: an ordinary worker, which takes ZooKeeper's tasks under ZooKeeper's locks."""
 
+import hashlib
+import json
+from collections.abc import Sequence
 from typing import Any
 
+from daybook.core.ids import LedgerId
 from daybook.core.placement.policies import PlacementSettings
 from daybook_operator.plan.effects import ClusterRef, Manifest
-from daybook_operator.plan.names import CLUSTER_ANNOTATION, CLUSTER_LABEL, TASKS_ANNOTATION
+from daybook_operator.plan.names import (
+    CLUSTER_ANNOTATION,
+    CLUSTER_LABEL,
+    TASKS_ANNOTATION,
+    TEMPLATE_ANNOTATION,
+)
 from daybook_operator.plan.pods import (
     RECOVERY,
     container_security,
@@ -35,16 +44,17 @@ def job_manifest(
     While the pool's TLS is optional, a Job uses TLS if the operator does: during the roll to that mode some bookies serve
     in one way only, which is the operator's, since the operator is changed only once all bookies serve in both.
     """
-    tls = spec.tls if spec.tls and (not spec.tls.is_optional or operator_speaks_tls) else None
     meta = metadata_of(pool, RECOVERY, job.name, {CLUSTER_LABEL: ref.cluster})
-    pod = _pod_spec(pool, spec, ref, job, tls)
+    pod = _pod_spec(pool, spec, ref, job.ledgers, operator_speaks_tls=operator_speaks_tls)
+    annotations = {
+        CLUSTER_ANNOTATION: ref.text,
+        TASKS_ANNOTATION: ",".join(job.tasks),
+        TEMPLATE_ANNOTATION: template_of(pool, spec, ref, operator_speaks_tls=operator_speaks_tls),
+    }
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {
-            **meta,
-            "annotations": {CLUSTER_ANNOTATION: ref.text, TASKS_ANNOTATION: ",".join(job.tasks)},
-        },
+        "metadata": {**meta, "annotations": annotations},
         "spec": {
             "backoffLimit": spec.recovery.backoff_limit,
             "activeDeadlineSeconds": spec.recovery.active_deadline_seconds,
@@ -54,10 +64,17 @@ def job_manifest(
     }
 
 
+def template_of(pool: Manifest, spec: PoolSpec, ref: ClusterRef, *, operator_speaks_tls: bool) -> str:
+    """A digest of the pods that Jobs are made with now, whichever ledgers they repair."""
+    pod = _pod_spec(pool, spec, ref, (), operator_speaks_tls=operator_speaks_tls)
+    return hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def _pod_spec(
-    pool: Manifest, spec: PoolSpec, ref: ClusterRef, job: NewJob, tls: TlsSpec | None
+    pool: Manifest, spec: PoolSpec, ref: ClusterRef, ledgers: Sequence[LedgerId], *, operator_speaks_tls: bool
 ) -> dict[str, Any]:
     own, extra = spec.recovery.job_template, spec.pod_template
+    tls = _tls_of(spec, operator_speaks_tls=operator_speaks_tls)
     variables = {
         "DAYBOOK_ZOOKEEPER": ref.zookeeper,
         "DAYBOOK_CLUSTER": ref.cluster,
@@ -76,7 +93,7 @@ def _pod_spec(
         "name": RECOVERY,
         "image": spec.image,
         "imagePullPolicy": spec.image_pull_policy,
-        "command": ["daybook", "recover", *map(str, job.ledgers)],
+        "command": ["daybook", "recover", *map(str, ledgers)],
         "env": [
             *({"name": name, "value": value} for name, value in variables.items()),
             *spec.zookeeper_access.variables(OF_COMMANDS),
@@ -105,6 +122,10 @@ def _pod_spec(
         else own.priority_class_name,
     }
     return with_set(pod, optional)
+
+
+def _tls_of(spec: PoolSpec, *, operator_speaks_tls: bool) -> TlsSpec | None:
+    return spec.tls if spec.tls and (not spec.tls.is_optional or operator_speaks_tls) else None
 
 
 def _placement_variables(placement: PlacementSettings) -> dict[str, str]:

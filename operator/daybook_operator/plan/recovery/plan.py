@@ -20,7 +20,7 @@ from daybook_operator.plan.recovery.jobs import (
     ObservedTask,
     plan_jobs,
 )
-from daybook_operator.plan.recovery.manifests import job_manifest
+from daybook_operator.plan.recovery.manifests import job_manifest, template_of
 
 _LISTED_MAX: Final = 100
 _LOST_LISTED_MAX: Final = 1000
@@ -101,6 +101,7 @@ def decide_recovery(
         enabled=not (spec.recovery.paused or seen.switched_off or is_hibernating(pool)),
         needless_ms=needless_ms,
         poll_s=poll_s,
+        template=template_of(pool, spec, seen.cluster_ref, operator_speaks_tls=operator_speaks_tls),
     )
     meta = pool["metadata"]
     plan = plan_jobs(seen.tasks, seen.jobs, policy, prefix=f"{meta['name'][:40]}-recovery", now_ms=now_ms)
