@@ -8,7 +8,7 @@ from daybook_operator.plan.effects import AuthoriseReplacement, Evict, SetReadOn
 from daybook_operator.plan.pool.decide import audit_wanted_since_ms, decide
 from daybook_operator.plan.pool.drain import drain_step, victim_of
 from daybook_operator.plan.pool.lost_disk import lost_disk_step
-from daybook_operator.plan.pool.observed import ObservedPod
+from daybook_operator.plan.pool.observed import ObservedPod, Survey
 from daybook_operator.plan.pool.parts import Part
 from daybook_operator.plan.pool.replication import replication_of
 from daybook_operator.plan.pool.roll import roll_step
@@ -315,6 +315,7 @@ def test_rule_68_a_bookie_that_restored_metadata_does_not_know_keeps_its_disks(s
         (EXIT_DISK_LOST, False, "Replace", False),
         (EXIT_NOT_STARTED, True, "Replace", False),
         (EXIT_FORGOTTEN, False, "Replace", True),
+        (EXIT_FORGOTTEN, False, "Manual", False),
         (EXIT_FORGOTTEN, True, "Replace", False),
         (None, True, "Replace", False),
     ],
@@ -329,6 +330,25 @@ def test_rule_29_who_is_replaced_by_policy(
         sim.cookies.discard("data.bk-1")
     effects = lost_disk_step(sim.world()).step.effects
     assert any(isinstance(each, AuthoriseReplacement) for each in effects) is is_authorised
+
+
+@pytest.mark.parametrize("policy", ["Replace", "Manual"])
+def test_rule_29_a_bookie_without_a_cookie_waits_until_it_is_known_which_ledgers_name_it(
+    sim: PoolSim, policy: str
+) -> None:
+    sim.manifest["spec"]["lostDisk"] = {"policy": policy}
+    sim.crash(1)
+    sim.pods[1].exit_code = EXIT_FORGOTTEN
+    sim.cookies.discard("data.bk-1")
+    world = sim.world()
+    assert world.cluster is not None
+    lost = lost_disk_step(replace(world, cluster=replace(world.cluster, survey=Survey(is_whole=False))))
+    assert lost.step.effects == ()
+    assert "is not known yet" in lost.why_down["data.bk-1"]
+    known = lost_disk_step(world)
+    assert bool(known.step.effects) is (policy == "Replace")
+    by_hand = "`daybook bookie replace data.bk-1 --force`"
+    assert (by_hand in known.why_down["data.bk-1"]) is (policy == "Manual")
 
 
 def lose(sim: PoolSim, *ordinals: int) -> None:

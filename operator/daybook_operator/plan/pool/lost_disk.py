@@ -65,30 +65,47 @@ def _why_not(pool: ObservedPool, pod: ObservedPod) -> str | None:
     if pod.terminating or (pool.drain is not None and pool.drain.ordinal == pod.ordinal):
         return None
     command = f"`daybook bookie replace {bookie}`"
-    is_replaced = pool.spec.lost_disk.policy == "Replace"
-    is_about_ledgers = pod.exit_code in {EXIT_FORGOTTEN, EXIT_DISK_LOST}
-    if is_about_ledgers and is_replaced and not pool.cluster.survey.is_whole:
-        if why := pool.cluster.survey.why_unreadable:
-            return f"which ledgers it holds is not known: {why}; repair or delete that ledger"
-        return "which ledgers it holds is not known yet: the ledgers' metadata is being read"
     if pod.exit_code == EXIT_FORGOTTEN and bookie not in pool.cluster.cookies:
-        if pool.cluster.collection_held:
-            return (
-                "its cookie is missing in ZooKeeper, whose metadata was restored, so it may have the only copies of ledgers that began after "
-                f"the export: its log has the command that lets it start with its disks (`daybook metadata readmit {bookie} …`); if nothing on "
-                f"them is needed, {command} lets it start without"
-            )
-        if pool.cluster.survey.ledgers_of.get(bookie, 0) == 0:
-            return ""
+        return _why_not_forgotten(pool, bookie, command)
+    if pod.exit_code != EXIT_DISK_LOST or bookie not in pool.cluster.cookies:
+        return None
+    if pool.spec.lost_disk.policy == "Manual":
+        return f"its directories are empty, and lostDisk.policy is Manual: if the disk is really gone, run {command}"
+    return _why_not_known(pool) or why_too_many(pool, bookie, command) or _why_not_yet(pool, bookie)
+
+
+def _why_not_known(pool: ObservedPool) -> str:
+    """Why nobody knows which ledgers name the bookie; "" if the operator does."""
+    assert pool.cluster is not None
+    if why := pool.cluster.survey.why_unreadable:
+        return f"which ledgers it holds is not known: {why}; repair or delete that ledger"
+    if not pool.cluster.survey.is_whole:
+        return "which ledgers it holds is not known yet: the ledgers' metadata is being read"
+    return ""
+
+
+def _why_not_forgotten(pool: ObservedPool, bookie: BookieId, command: str) -> str:
+    """Why a bookie without a cookie is left to a person, or waits; "": authorise."""
+    assert pool.cluster is not None
+    if why := _why_not_known(pool):
+        return why
+    if pool.cluster.collection_held:
+        return (
+            "its cookie is missing in ZooKeeper, whose metadata was restored, so it may have the only copies of ledgers that began after "
+            f"the export: its log has the command that lets it start with its disks (`daybook metadata readmit {bookie} …`); if nothing on "
+            f"them is needed, {command} lets it start without"
+        )
+    if pool.cluster.survey.ledgers_of.get(bookie, 0):
         return (
             "its cookie is missing in ZooKeeper, and ledgers still name it: find out who deleted the cookie; if the bookie's data "
             f"need not be trusted, {command} lets it start in limbo"
         )
-    if pod.exit_code != EXIT_DISK_LOST or bookie not in pool.cluster.cookies:
-        return None
-    if not is_replaced:
-        return f"its directories are empty, and lostDisk.policy is Manual: if the disk is really gone, run {command}"
-    return why_too_many(pool, bookie, command) or _why_not_yet(pool, bookie)
+    if pool.spec.lost_disk.policy == "Manual":
+        return (
+            "its cookie is missing in ZooKeeper, no ledger names it, and lostDisk.policy is Manual: if nothing on its disks is needed, "
+            f"run `daybook bookie replace {bookie} --force`"
+        )
+    return ""
 
 
 def why_too_many(pool: ObservedPool, bookie: BookieId, command: str) -> str:
