@@ -98,14 +98,9 @@ class Decommission:
         meanwhile would be read-only still when it comes back.
         """
         await self.unmark()
-        is_away = self._bookie not in await self._cluster.directory.bookies()
-        if is_away and await self._cluster.directory.cookie(self._bookie) is not None:
-            msg = (
-                f"nothing is drained from bookie {self._bookie} any more, but it is not there to be told, and would come "
-                "back read-only: start it, then run this again"
-            )
-            raise NotDrainedError(msg)
-        await self.set_read_only(read_only=False)
+        directory = self._cluster.directory
+        if self._bookie in await directory.bookies() or await directory.cookie(self._bookie) is not None:
+            await self.set_read_only(read_only=False)
 
     async def unmark(self) -> None:
         """Let no task say any more that the bookie leaves; what else a task says stays."""
@@ -124,8 +119,18 @@ class Decommission:
         await self.set_read_only(read_only=True)
 
     async def set_read_only(self, *, read_only: bool) -> None:
-        """Have the bookie refuse new ledgers, or take them again; see `make_read_only`. Raises NotDrainedError."""
+        """Have the bookie refuse new ledgers, or take them again; see `make_read_only`.
+
+        Raises NotDrainedError if the bookie refuses or cannot be reached, and where it is to take ledgers again also if it is not
+        registered: a bookie keeps that it is read-only.
+        """
         info = (await self._cluster.directory.bookies()).get(self._bookie)
+        if info is None and not read_only:
+            msg = (
+                f"bookie {self._bookie} is not registered, so it cannot be told to be writable, and would come back read-only: "
+                "start it, then run this again"
+            )
+            raise NotDrainedError(msg)
         if info is None or info.writable is not read_only:
             return
         self._cluster.channels.bookies_changed({self._bookie: info})

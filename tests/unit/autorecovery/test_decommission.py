@@ -159,6 +159,19 @@ async def test_a_decommission_is_not_called_off_while_the_bookie_cannot_be_told(
     assert (await cluster.directory.bookies())["b1"].writable
 
 
+async def test_a_bookie_that_goes_before_it_is_told_to_take_ledgers_is_not_taken_for_told(
+    cluster: FakeCluster,
+) -> None:
+    cluster.fakes["b1"].writable = False
+    await cluster.unregister("b1")
+    decommission = Decommission(cluster, "b1")
+    with pytest.raises(NotDrainedError, match="would come back read-only"):
+        await decommission.set_read_only(read_only=False)
+    await decommission.set_read_only(read_only=True)
+    await decommission.forget()
+    await decommission.cancel()  # nobody is left who would come back
+
+
 async def test_a_bookie_with_ledgers_is_not_forgotten(cluster: FakeCluster) -> None:
     await cluster.ledger("b1", "b2", "b3")
     await cluster.unregister("b1")

@@ -225,6 +225,7 @@ class PoolSim(PoolFacts):
                 assert bookie not in self.bookies, "rule 29: never while it is registered"
                 self.replacements.add(bookie)
             case SetReadOnly(_, bookie, read_only):
+                assert read_only or bookie in self.bookies, "nobody is there to be told"
                 if bookie in self.bookies:
                     self.bookies[bookie] = replace(self.bookies[bookie], writable=not read_only)
                     self.claims[f"store-bk-{bookie.rpartition('-')[2]}"].read_only = read_only

@@ -121,6 +121,7 @@ class PoolWalk(RuleBasedStateMachine):
         ]
         assert not outdated(sim.world())
         assert "drain" not in sim.manifest["status"]
+        assert all(info.writable for info in sim.bookies.values()), "who stays takes new ledgers"
         assert sim.manifest["status"]["phase"] == ("Hibernated" if replicas == 0 else "Running")
         sim.reconcile()
         effects = sim.reconcile().effects

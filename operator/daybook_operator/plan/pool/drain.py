@@ -13,9 +13,10 @@ the stage only for what no fact shows: since when no ledger has named the bookie
     Lowered        its pod is not wanted any more       removes location and volumes   the pod is gone
     Cancelling     replicas was raised again            unmarks, makes it writable     nothing: it stays
 
-Up to Verifying a drain is cancelled by raising `replicas` again. A bookie that was forgotten cannot start any more on
-what it has, and one that never started is kept from registering, so that nothing can name it again. Only scaling down
-waits for a drain; nothing else does.
+Up to Verifying a drain is cancelled by raising `replicas` again. A bookie keeps that it is read-only. So the status
+records a drain first, and its first step comes with the next plan: a drain that nothing records is never cancelled, and
+its bookie stays read-only. A bookie that was forgotten cannot start any more on what it has, and one that never started
+is kept from registering, so that nothing can name it again. Only scaling down waits for a drain; nothing else does.
 """
 
 from collections.abc import Mapping
@@ -111,12 +112,13 @@ def drain_step(
         or pool.spec.scale_down.policy == "Refuse"
     ):
         return _cancel(pool, drain, now_ms)
-    if victim < pool.spec.replicas or pool.is_stopping:
+    if victim < pool.spec.replicas or pool.is_stopping or (drain is None and pool.spec.hibernate):
         return Draining(Step(), None, fine(DRAINING, "NotDraining", status=False))
     if drain is None:
         drain = Drain(pool.bookie(victim), victim, Stage.READ_ONLY, now_ms, now_ms, now_ms)
         if (refusal := _refusal(pool, drain)) is not None:
             return Draining(Step(), None, refusal, refusal.message)
+        return _at(pool, drain, drain.stage, [], "the operator makes it read-only next", now_ms)
     return _advance(pool, drain, replication, now_ms, may_forget=may_forget)
 
 
