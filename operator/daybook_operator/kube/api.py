@@ -26,6 +26,7 @@ from daybook_operator.plan.names import API_VERSION, FIELD_MANAGER
 
 PAGE: Final = 500
 _TWO_BUDGETS: Final = "more than one PodDisruptionBudget"
+_WEBHOOK: Final = "failed calling webhook"
 Object: TypeAlias = dict[str, Any]
 
 
@@ -54,6 +55,10 @@ class InvalidError(KubeError):
     """The server understood the object and refuses it, as schemas and their rules do."""
 
 
+class WebhookError(KubeError):
+    """An admission webhook that the server must ask about the object does not answer."""
+
+
 class NotNowError(KubeError):
     """A pod must not be evicted now: a disruption budget forbids it, or the cluster changed since that was decided."""
 
@@ -61,6 +66,9 @@ class NotNowError(KubeError):
 class UnavailableError(KubeError):
     """No answer, or one that says "later"."""
 
+
+REFUSALS: Final = (ConflictError, ForbiddenError, InvalidError, WebhookError)
+"""They concern one object or one change: others may be accepted."""
 
 _ERRORS: Final[Mapping[int, type[KubeError]]] = {
     HTTPStatus.NOT_FOUND: NotFoundError,
@@ -185,7 +193,7 @@ class Kube:
     async def apply(self, manifest: Manifest, *, subresource: str = "") -> Object:
         """Server-side apply by the operator's field manager, with force: fields in `manifest` are ours from here on.
 
-        Raises InvalidError, ForbiddenError, ConflictError (`metadata.resourceVersion` or `uid` given and another).
+        Raises InvalidError, ForbiddenError, WebhookError, ConflictError (`metadata.resourceVersion` or `uid` given and another).
         """
         meta = manifest["metadata"]
         return await self._ask(
@@ -311,9 +319,9 @@ class Kube:
         if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             answer: Object = json.loads(text)
             return answer
-        kind = _ERRORS.get(status, UnavailableError)
-        msg = f"{method} {path}: {_server_says(text) or f'the API server answers {status}'}"
-        raise kind(msg, status)
+        said = _server_says(text) or f"the API server answers {status}"
+        msg = f"{method} {path}: {said}"
+        raise _error_for(status, said)(msg, status)
 
     def _request(
         self,
@@ -352,6 +360,12 @@ def _path(kind: str, namespace: str, name: str = "", subresource: str = "") -> s
     parts.append(known.plural)
     parts += [quote(part, safe="") for part in (name, subresource) if part]
     return "/".join(parts)
+
+
+def _error_for(status: int, said: str) -> type[KubeError]:
+    """500 is also the answer about one object while a webhook that must admit it is away; all else may work meanwhile."""
+    is_about_a_webhook = status == HTTPStatus.INTERNAL_SERVER_ERROR and _WEBHOOK in said
+    return WebhookError if is_about_a_webhook else _ERRORS.get(status, UnavailableError)
 
 
 def _server_says(text: bytes) -> str:

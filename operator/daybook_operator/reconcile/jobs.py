@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from daybook.runtime.logs import get_logger
-from daybook_operator.kube.api import ConflictError, ForbiddenError, InvalidError, KubeError, Object
+from daybook_operator.kube.api import REFUSALS, KubeError, Object
 from daybook_operator.kube.queue import Key
 from daybook_operator.plan.conditions import from_iso
 from daybook_operator.plan.decision import is_terminating
@@ -23,7 +23,6 @@ from daybook_operator.reconcile.performer import EffectError
 from daybook_operator.reconcile.services import Services
 
 _LOG: Final = get_logger(__name__)
-_REFUSALS: Final = (ConflictError, ForbiddenError, InvalidError)
 _LOOK_S: Final = 15.0
 """How often the operator polls a Job that has begun and whose pod is not ready: no event says that it waits."""
 
@@ -78,7 +77,7 @@ class JobsReconciler:
             try:
                 await self._services.performer.perform_all([effect])
             except EffectError as error:
-                if not isinstance(error.cause, _REFUSALS):
+                if not isinstance(error.cause, REFUSALS):
                     raise
                 refused[_name_of(effect)] = str(error.cause)
                 _LOG.warning("a CronJob was refused", name=_name_of(effect), why=str(error.cause))

@@ -9,9 +9,8 @@ from typing import Final
 
 from daybook.runtime.logs import get_logger
 from daybook_operator.kube.api import (
+    REFUSALS,
     ConflictError,
-    ForbiddenError,
-    InvalidError,
     NotFoundError,
     NotNowError,
     Object,
@@ -28,7 +27,6 @@ from daybook_operator.reconcile.pool_observer import PoolObserver
 from daybook_operator.reconcile.services import Services
 
 _LOG: Final = get_logger(__name__)
-_REFUSALS: Final = (ConflictError, ForbiddenError, InvalidError)
 _AGAIN_S: Final = 10.0
 _ROUNDING_MS: Final = 999
 """The status has the beginning of an audit in whole seconds, rounded down."""
@@ -98,7 +96,7 @@ def without_what_failed(seen: ObservedPool, error: EffectError) -> ObservedPool 
         return None  # nor could the status be written
     if isinstance(effect, Apply):
         what = (effect.manifest["kind"], effect.manifest["metadata"]["name"])
-        if what in seen.refused or not isinstance(cause, _REFUSALS):
+        if what in seen.refused or not isinstance(cause, REFUSALS):
             return None
         return replace(seen, refused={**seen.refused, what: str(cause)})
     if isinstance(cause, NotNowError):

@@ -21,7 +21,7 @@ from daybook.metadata.store.zookeeper import ZooKeeperStore
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pretend_nodes import PretendNodes
 from tests.kubernetes.api.operator_kit import Noted
-from tests.kubernetes.api.policy import refusing
+from tests.kubernetes.api.policy import asking_in_vain, refusing
 from tests.kubernetes.api.pool_kit import CLUSTER, Operator, PretendBookies, Site, drive_killed, killable
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -216,18 +216,14 @@ def test_a_spec_that_cannot_be_met_is_told_and_harms_nothing(site: Site) -> None
 
 def test_what_the_api_server_refuses_is_told_and_holds_nothing_else_up(site: Site) -> None:
     site.create(replicas=2)
-    policy = kubernetes.PolicyV1Api(site.api)
-
-    def has_budget() -> bool:
-        return bool(policy.list_namespaced_pod_disruption_budget(site.namespace).items)
 
     async def scene(site: Site, bookies: PretendBookies) -> None:
         async with Operator(site, bookies) as operator:
             await operator.drive(lambda: site.is_running(2), "created")
             site.change(resources={"requests": {"cpu": "2"}, "limits": {"cpu": "1"}})
-            policy.delete_namespaced_pod_disruption_budget("bk.bookies", site.namespace)
+            _delete_budget(site)
             await operator.drive(
-                lambda: site.condition("Ready")["reason"] == "ObjectsRefused" and has_budget(),
+                lambda: site.condition("Ready")["reason"] == "ObjectsRefused" and _has_budget(site),
                 "told, and the rest is done",
             )
             said = site.condition("Ready")["message"]
@@ -238,6 +234,37 @@ def test_what_the_api_server_refuses_is_told_and_holds_nothing_else_up(site: Sit
             await operator.drive(lambda: site.is_running(2) and _has_cpu(site, "1"), "mended")
 
     play(site, scene)
+
+
+def test_a_webhook_that_does_not_answer_is_told_and_holds_nothing_else_up(site: Site) -> None:
+    site.create(replicas=2)
+
+    async def scene(site: Site, bookies: PretendBookies) -> None:
+        async with Operator(site, bookies) as operator:
+            await operator.drive(lambda: site.is_running(2), "created")
+            with asking_in_vain(site.plane, site.namespace, "statefulsets"):
+                site.change(resources={"requests": {"cpu": "1"}})
+                _delete_budget(site)
+                await operator.drive(
+                    lambda: site.condition("Ready")["reason"] == "ObjectsRefused" and _has_budget(site),
+                    "told, and the rest is done",
+                )
+                said = site.condition("Ready")["message"]
+            assert "StatefulSet bk: " in said
+            assert "failed calling webhook" in said
+            await operator.drive(lambda: site.is_running(2) and _has_cpu(site, "1"), "mended")
+
+    play(site, scene)
+
+
+def _has_budget(site: Site) -> bool:
+    policy = kubernetes.PolicyV1Api(site.api)
+    return bool(policy.list_namespaced_pod_disruption_budget(site.namespace).items)
+
+
+def _delete_budget(site: Site) -> None:
+    policy = kubernetes.PolicyV1Api(site.api)
+    policy.delete_namespaced_pod_disruption_budget("bk.bookies", site.namespace)
 
 
 def test_a_change_that_a_policy_refuses_is_told_and_the_status_goes_on(site: Site) -> None:

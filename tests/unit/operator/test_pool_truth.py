@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import get_args
 
 import pytest
-from daybook_operator.kube.api import ForbiddenError, NotFoundError, UnavailableError
+from daybook_operator.kube.api import ForbiddenError, KubeError, NotFoundError, UnavailableError, WebhookError
 from daybook_operator.plan.conditions import find, iso
 from daybook_operator.plan.effects import (
     Apply,
@@ -83,14 +83,37 @@ def test_jobs_that_do_not_start_are_reported_in_the_words_of_those_who_say_so(si
 # What fails.
 
 
-def failing(sim: PoolSim, effect: type[Effect], why: str = "the role does not allow it") -> ObservedPool:
+def failing(
+    sim: PoolSim,
+    effect: type[Effect],
+    why: str = "the role does not allow it",
+    *,
+    kind: type[KubeError] = ForbiddenError,
+) -> ObservedPool:
     """The world after the first effect of a kind in the plan was refused."""
     seen = sim.world()
     plan = decide(seen, sim.now_ms)
     (refused, *_) = [each for each in plan.effects if isinstance(each, effect)]
-    less = without_what_failed(seen, EffectError(refused, ForbiddenError(why)))
+    less = without_what_failed(seen, EffectError(refused, kind(why)))
     assert less is not None
     return less
+
+
+def test_a_webhook_that_does_not_answer_about_an_object_holds_nothing_else_up(sim: PoolSim) -> None:
+    sim.manifest["spec"]["image"] = "other"
+    sim.objects.pop(("Service", "bk"))
+    sim.objects.pop(("ServiceAccount", "bk-bookie"))
+    seen = failing(sim, Apply, "failed calling webhook", kind=WebhookError)
+    effects = decide(seen, sim.now_ms).effects
+    assert [each.manifest["kind"] for each in effects if isinstance(each, Apply)] == [
+        "Service",
+        "StatefulSet",
+    ]
+    for each in effects:
+        sim.perform(each)
+    said = sim.condition("Ready")
+    assert said["reason"] == "ObjectsRefused"
+    assert "ServiceAccount bk-bookie: failed calling webhook" in said["message"]
 
 
 def test_a_bookie_that_cannot_be_stopped_stops_the_roll_alone_and_the_status_says_so(sim: PoolSim) -> None:

@@ -30,7 +30,7 @@ def ready_condition(pool: ObservedPool, why_down: Mapping[BookieId, str]) -> Con
             READY,
             "ObjectsRefused",
             f"The API server refuses {'; '.join(said)}",
-            next_step="Correct the spec, the quota or the policy; the operator tries again.",
+            next_step="Correct the spec, the quota, the policy or the webhook; the operator tries again.",
         )
     if pool.is_stopping:
         return fine(
@@ -109,6 +109,6 @@ def recovery_condition(pool: ObservedPool) -> Condition:
         RECOVERY_BLOCKED,
         "JobsDoNotStart",
         f"Recovery cannot continue: {'; '.join(pool.cluster.job_problems)}",
-        next_step="Correct the cause: a quota, a policy, spec.image or spec.recovery.jobTemplate; the operator tries again.",
+        next_step="Correct the cause: a quota, a policy, a webhook, spec.image or spec.recovery.jobTemplate; the operator tries again.",
         status=True,
     )
