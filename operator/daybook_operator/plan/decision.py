@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from daybook_operator.plan.conditions import Condition, fine, merge, reports
+from daybook_operator.plan.conditions import Condition, fine, merge, reports, wrong
 from daybook_operator.plan.effects import Effect, Manifest, Ref, SetStatus
 from daybook_operator.plan.names import PAUSE
 
@@ -49,16 +49,30 @@ def is_terminating(manifest: Manifest) -> bool:
 
 
 def paused(ref: Ref, manifest: Manifest, now_ms: int) -> Decision:
-    """The plan for a paused object: the condition Paused, and the rest of its status as it is."""
+    """The plan for a paused object, also for one that was deleted: the condition Paused, and the rest of its status as it is."""
     status = dict(manifest.get("status") or {})
     kept = [each for each in status.get("conditions", ()) if each["type"] != PAUSED]
-    said = fine(PAUSED, "PauseAnnotation", f"Remove the annotation {PAUSE} to resume.")
+    said = _held() if is_terminating(manifest) else _paused()
     before = status.get("conditions", ())
     generation = manifest["metadata"].get("generation", 0)
     status["conditions"] = sorted(
         [*kept, *merge(before, [said], generation=generation, now_ms=now_ms)], key=lambda each: each["type"]
     )
     return Decision((*reports(ref, before, [said]), *set_status(ref, manifest, status)))
+
+
+def _paused() -> Condition:
+    return fine(PAUSED, "PauseAnnotation", f"Remove the annotation {PAUSE} to resume.")
+
+
+def _held() -> Condition:
+    return wrong(
+        PAUSED,
+        "DeletionHeld",
+        f"The object was deleted, and the annotation {PAUSE} holds what its deletion would do",
+        next_step="Remove the annotation to have it deleted.",
+        status=True,
+    )
 
 
 def not_paused() -> Condition:

@@ -1,11 +1,11 @@
-"""The steps of a pool's plan: what is replicated, where bookies stand, growth, hibernation, deletion."""
+"""The steps of a pool's plan: what is replicated, where bookies stand, growth, hibernation."""
 
 import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from daybook_operator.plan.conditions import from_iso, iso
+from daybook_operator.plan.conditions import from_iso
 from daybook_operator.plan.effects import (
     Apply,
     DeleteCookie,
@@ -18,9 +18,7 @@ from daybook_operator.plan.effects import (
 from daybook_operator.plan.names import FINALIZER
 from daybook_operator.plan.pool.budgets import budget_name
 from daybook_operator.plan.pool.decide import audit_wanted_since_ms, decide
-from daybook_operator.plan.pool.delete import deletion
 from daybook_operator.plan.pool.growth import growth_step
-from daybook_operator.plan.pool.observed import ObservedPool
 from daybook_operator.plan.pool.placement import placement_condition
 from daybook_operator.plan.pool.replication import replication_of
 from daybook_operator.plan.pool.scale import scale_of
@@ -290,7 +288,7 @@ def test_volumes_that_cannot_grow_are_reported_and_those_in_use_may_be_left(sim:
     assert kinds(growth_step(sim.world()).step.effects) == ["Remove"]
 
 
-# Hibernation, deletion, the rest.
+# Hibernation, the rest.
 
 
 def test_a_pool_hibernates_only_from_a_clean_state_and_wakes_whole(sim: PoolSim) -> None:
@@ -343,47 +341,6 @@ def test_a_pool_that_is_just_stopping_grows_its_templates_once_it_has_stopped(si
     sim.settle(6)
     assert sim.stateful_set["spec"]["volumeClaimTemplates"] != before["spec"]["volumeClaimTemplates"]
     assert (sim.pods, sim.manifest["status"]["phase"]) == ({}, "Hibernated")
-
-
-def terminating(sim: PoolSim, **spec: Any) -> ObservedPool:
-    sim.manifest["spec"] |= spec
-    sim.manifest["metadata"] |= {"deletionTimestamp": iso(sim.now_ms), "finalizers": [FINALIZER]}
-    return sim.world()
-
-
-def test_a_pool_that_retains_goes_at_once_even_without_zookeeper(sim: PoolSim) -> None:
-    sim.has_zookeeper = False
-    (effect,) = deletion(terminating(sim), sim.now_ms).effects
-    assert isinstance(effect, PatchMeta)
-    assert effect.remove_finalizer == FINALIZER
-
-
-def test_a_pool_that_deletes_destroys_nothing_that_a_ledger_needs(sim: PoolSim) -> None:
-    sim.ledgers = {1: ("data.bk-0", "data.bk-1")}
-    for effect in deletion(terminating(sim, reclaimPolicy="Delete"), sim.now_ms).effects:
-        sim.perform(effect)
-    assert sim.condition("Ready")["reason"] == "DeletionBlocked"
-    said = sim.condition("Ready")["message"]
-    assert said.index("daybook topic delete") < said.index("daybook ledger delete"), (
-        "a topic would miss its ledgers"
-    )
-    assert sim.stateful_set is not None
-    sim.ledgers = {}
-    (first, *_) = deletion(sim.world(), sim.now_ms).effects
-    assert isinstance(first, Remove)
-    assert first.ref.kind == "StatefulSet"
-    sim.stateful_set, sim.pods, sim.bookies = None, {}, {}
-    effects = deletion(sim.world(), sim.now_ms).effects
-    assert kinds(effects)[:4] == ["DeleteCookie"] * 3 + ["SetLocations"]
-    assert [each.ref.kind for each in effects if isinstance(each, Remove)] == ["PersistentVolumeClaim"] * 6
-
-
-def test_a_terminating_namespace_is_not_held(sim: PoolSim) -> None:
-    sim.has_zookeeper = False
-    seen = replace(terminating(sim, reclaimPolicy="Delete"), namespace_is_terminating=True)
-    assert not [each for each in deletion(seen, sim.now_ms).effects if isinstance(each, PatchMeta)]
-    later = deletion(seen, sim.now_ms + 60_000).effects
-    assert kinds(later) == ["PatchMeta"]
 
 
 def test_where_finalizers_are_switched_off_a_pool_loses_the_one_it_has(sim: PoolSim) -> None:

@@ -2,14 +2,16 @@
 
 Retain removes the finalizer at once: the pods go with the StatefulSet, and volumes, cookies and locations stay for a pool
 of the same name that is made again. Delete destroys them, but only when no ledger names a bookie of the pool any more:
-such a ledger would be damaged, and a new pool of that name could never start. Until then everything keeps running. A
-namespace that terminates is not held for longer than the operator's settings allow.
+such a ledger would be damaged, and a new pool of that name could never start. Until then everything keeps running. Nor
+is a pool that is paused deleted before the pause ends, whatever its policy. A namespace that terminates is not held for
+longer than the operator's settings allow.
 """
 
+from dataclasses import replace
 from typing import Any, Final
 
 from daybook_operator.plan.conditions import Condition, wrong
-from daybook_operator.plan.decision import Decision, finish
+from daybook_operator.plan.decision import Decision, finish, is_paused, paused
 from daybook_operator.plan.effects import (
     DeleteCookie,
     Effect,
@@ -19,7 +21,12 @@ from daybook_operator.plan.effects import (
     Remove,
     SetLocations,
 )
-from daybook_operator.plan.finalizers import FinalizerRules, has_finalizer, must_release
+from daybook_operator.plan.finalizers import (
+    FinalizerRules,
+    has_finalizer,
+    must_release,
+    must_release_after_s,
+)
 from daybook_operator.plan.names import FINALIZER
 from daybook_operator.plan.pool.observed import REPAIR_LEDGER, ObservedPool
 
@@ -36,6 +43,11 @@ def deletion(pool: ObservedPool, now_ms: int) -> Decision:
         pool.manifest, namespace_is_terminating=pool.namespace_is_terminating, rules=rules, now_ms=now_ms
     )
     release = PatchMeta(pool.ref, remove_finalizer=FINALIZER)
+    if is_paused(pool.manifest) and not overdue:
+        again_s = (
+            must_release_after_s(pool.manifest, rules, now_ms) if pool.namespace_is_terminating else None
+        )
+        return replace(paused(pool.ref, pool.manifest, now_ms), requeue_after_s=again_s)
     if (pool.spec.reclaim_policy == "Retain" or overdue) and not pool.failed:
         return Decision((release,))
     if (blocked := _failure(pool) or _blocked(pool)) is not None:
