@@ -236,6 +236,25 @@ def test_an_unsatisfiable_placement_is_reported_and_does_no_harm(
     )
 
 
+@pytest.mark.parametrize(
+    ("topology", "is_named"),
+    [({}, True), ({"spread": "Preferred"}, False), ({"onMissing": "DefaultRack"}, False)],
+)
+def test_pods_that_wait_for_a_node_name_the_label_that_the_spread_requires(
+    topology: dict[str, Any], *, is_named: bool
+) -> None:
+    """The scheduler takes no node without it, also where a label names the rack."""
+    sim = PoolSim(pool_manifest(topology=topology))
+    sim.reconcile()
+    sim.controllers()
+    for pod in sim.pods.values():
+        pod.node = ""
+    sim.reconcile()
+    said = sim.condition("RackPlacementSatisfied")
+    assert said["reason"] == "NotPlacedYet"
+    assert ("with the label topology.kubernetes.io/zone" in said["message"]) is is_named
+
+
 def test_placement_is_judged_by_real_ensembles(sim: PoolSim) -> None:
     seen = sim.world()
     assert seen.cluster is not None

@@ -45,7 +45,7 @@ def placement_condition(pool: ObservedPool, placing: Placing) -> Condition:
             RACK_PLACEMENT,
             "NotPlacedYet",
             f"The location of {', '.join(waiting)} is not known yet",
-            next_step="Their pods must be scheduled; `kubectl describe pod` says what a pod waits for.",
+            next_step=f"Their pods must be scheduled{_which_nodes(pool)}; `kubectl describe pod` says what a pod waits for.",
         )
     if (few := too_few(pool.spec.placement.settings, places)) is not None:
         return few
@@ -79,6 +79,14 @@ def placement_condition(pool: ObservedPool, placing: Placing) -> Condition:
         "EnsemblesChecked",
         f"All {survey.ledgers} ledgers are spread as asked, over {racks} racks.",
     )
+
+
+def _which_nodes(pool: ObservedPool) -> str:
+    """Which nodes alone take the pods that wait for one, as part of a sentence; "" if any may."""
+    topology = pool.spec.topology
+    if not topology.requires_zone or all(pod.node for pod in pool.pods.values()):
+        return ""
+    return f", and only nodes with the label {topology.zone_key} take them while topology.spread is Required"
 
 
 def too_few(placement: PlacementSettings, places: list[Location]) -> Condition | None:

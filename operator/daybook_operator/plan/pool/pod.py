@@ -178,8 +178,12 @@ def _spread(pool: ObservedPool) -> list[dict[str, Any]]:
     required label. Where the rack or the node is the zone, the constraint of the zone applies.
     """
     topology = pool.spec.topology
-    strict = topology.spread == "Required" and topology.rejects_missing
-    keys = {topology.zone_key: ("DoNotSchedule" if strict else "ScheduleAnyway", topology.max_skew)}
+    keys = {
+        topology.zone_key: (
+            "DoNotSchedule" if topology.requires_zone else "ScheduleAnyway",
+            topology.max_skew,
+        )
+    }
     for key in (topology.rack_key, "kubernetes.io/hostname"):
         keys.setdefault(key, ("ScheduleAnyway", 1))
     return [

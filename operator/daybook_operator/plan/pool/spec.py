@@ -91,6 +91,11 @@ class TopologySpec(SpecPart):
         """Whether a bookie on a node without labels does not serve."""
         return self.on_missing == "Reject"
 
+    @property
+    def requires_zone(self) -> bool:
+        """Whether a pod waits for a node with the zone's label, in a zone that has not too many."""
+        return self.spread == "Required" and self.rejects_missing
+
 
 _POLICIES: Final[Mapping[str, PolicyName]] = {
     "Random": "random",
