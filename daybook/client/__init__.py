@@ -16,6 +16,7 @@ In reading order:
     verify       reads every copy of a ledger and compares them
     broker_admin asks the owner of a topic over the brokers' admin HTTP
     topic_reports, broker_topics  what brokers know of all their topics: the records, and how to ask for them
+    by_time      where in a topic a time is, found by a few reads of entries
     detached     reads ledgers without the metadata store, by what somebody else found there
     blocking     the same for code without an event loop, over
     loop_thread  an event loop on a thread of its own

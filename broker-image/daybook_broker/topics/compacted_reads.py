@@ -10,13 +10,22 @@ from bisect import bisect_right
 from itertools import accumulate
 from typing import NamedTuple, Protocol
 
+from daybook.client.by_time import last_published_before
+from daybook.core.format.frame import Buffer
 from daybook.core.ids import EntryId, LedgerId
 from daybook.core.topics.compaction.record import CompactedEntry, decode_compacted
 from daybook.core.topics.dispatch.entries import TopicEntry
 from daybook.core.topics.dispatch.events import CompactedPart
-from daybook.core.topics.ledger_list import NO_POSITION, CompactedLedger, Compaction, LedgerList, Position
+from daybook.core.topics.extent import TopicExtent
+from daybook.core.topics.ledger_list import (
+    NO_POSITION,
+    CompactedLedger,
+    Compaction,
+    LedgerList,
+    ListedLedger,
+    Position,
+)
 from daybook.core.topics.name import TopicName
-from daybook.wire.pulsar.entries import publish_time_ms
 from daybook_broker.topics.ledger_reads import (
     READ_BYTES_MAX,
     READ_BYTES_MIN,
@@ -136,7 +145,7 @@ class CompactedReads:
     async def last_before(self, unix_ms: int) -> Position:
         """The last entry that was published before `unix_ms`, publish times taken as rising; NO_POSITION if there is none.
 
-        An entry whose metadata cannot be read counts as earlier. Raises as `read`.
+        An entry whose metadata cannot be read counts as those before it. Raises as `read`.
         """
         while True:
             compaction = self._topic.ledger_list.compaction
@@ -148,17 +157,16 @@ class CompactedReads:
 
     async def _last_before(self, compaction: Compaction, unix_ms: int) -> Position:
         starts = list(accumulate((each.entries for each in compaction.ledgers), initial=0))
-        found, low, high = NO_POSITION, 0, starts[-1]
-        while low < high:
-            middle = (low + high) // 2
-            number = bisect_right(starts, middle) - 1
-            entry = await self._at(compaction.ledgers[number], middle - starts[number])
-            published_ms = publish_time_ms(entry.data)
-            if published_ms is None or published_ms < unix_ms:
-                found, low = entry.position, middle + 1
-            else:
-                high = middle
-        return found
+
+        async def nth(number: int) -> CompactedEntry:
+            index = bisect_right(starts, number) - 1
+            return await self._at(compaction.ledgers[index], number - starts[index])
+
+        async def read(place: Position) -> Buffer:
+            return (await nth(place.entry_id)).data
+
+        _, last = await last_published_before(_numbered(starts[-1]), read, unix_ms)
+        return NO_POSITION if last < 0 else (await nth(last)).position
 
     async def ends(self, ledger: CompactedLedger) -> tuple[Position, Position]:
         """The positions of the first and the last entry of a ledger. Raises ReadDelayedError, CompactionError, LedgerGoneError."""
@@ -194,3 +202,9 @@ class CompactedReads:
 
 def _of_another(_: LedgerId) -> None:
     """A compacted ledger is closed before anybody reads it."""
+
+
+def _numbered(entries: int) -> TopicExtent:
+    """So many compacted entries as those of one ledger, since only their order counts for a search."""
+    ledger = ListedLedger(0, 0, entries, closed_at_ms=0)
+    return TopicExtent(LedgerList(ledgers=(ledger,), last_confirmed=ledger.last_position))

@@ -2,7 +2,7 @@
 
 The list has the times of ledgers, by their owners' clocks. Between them, for what this owner wrote, it notes once a second how far the topic
 is; old notes become fewer, so a long backlog has few of them, and an idle topic none. What lies between two known times is taken as evenly
-spread. So the age of a backlog is an estimate; decisions about messages read the entries (daybook_broker/topics/by_time.py).
+spread. So the age of a backlog is an estimate; decisions about messages read the entries (daybook/client/by_time.py).
 """
 
 from bisect import bisect_left

@@ -1,16 +1,15 @@
 """Where a time is in a topic."""
 
-import struct
 from collections.abc import Collection, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from crc32c import crc32c
-from daybook_broker.topics.by_time import WITHOUT_TIME_MAX, last_before
+from daybook_broker.topics.by_time import last_before
 from daybook_broker.topics.compacted_reads import CompactedReads
 from daybook_broker.topics.read_ahead import ReadAhead, Run
 
+from daybook.client.by_time import WITHOUT_TIME_MAX
 from daybook.core.topics.compaction.record import encode_compacted
 from daybook.core.topics.dispatch.entries import TopicEntry
 from daybook.core.topics.extent import TopicExtent
@@ -23,17 +22,8 @@ from daybook.core.topics.ledger_list import (
     ListState,
     Position,
 )
-from daybook.wire.pulsar.entries import check_producer_entry, encode_entry
-from daybook.wire.pulsar.pulsar_pb2 import MessageMetadata
-
-_SIZED = b"\0\0\0\3\xff\xff\xff"
-UNREADABLE = struct.pack(">HI", 0x0E01, crc32c(_SIZED)) + _SIZED
-"""What a broker stores although its metadata cannot be read: its checksum is right."""
-
-
-def published(unix_ms: int) -> bytes:
-    """An entry of that time."""
-    return encode_entry(MessageMetadata(producer_name="p", sequence_id=1, publish_time=unix_ms), b"")
+from daybook.wire.pulsar.entries import check_producer_entry
+from tests.unit.wire.pulsar.kit import UNREADABLE, published
 
 
 class Reads:
@@ -130,11 +120,24 @@ async def test_many_entries_that_cannot_be_read_take_no_newer_ones_with_them() -
 
 
 @pytest.mark.parametrize("unreadable", range(4))
-async def test_an_entry_that_cannot_be_read_counts_as_earlier_in_a_compacted_ledger(unreadable: int) -> None:
+async def test_an_entry_that_cannot_be_read_counts_as_those_before_it_in_a_compacted_ledger(
+    unreadable: int,
+) -> None:
     entries = [UNREADABLE if index == unreadable else published(10 * index) for index in range(4)]
     reads = CompactedReads(compacted_topic(entries))
     assert await reads.last_before(10**12) == Position(1, 6)
     assert await reads.last_before(15) == Position(1, 4 if unreadable == 2 else 2)
+
+
+@pytest.mark.parametrize("unreadable", [0, 9, 10, 11, 12, 25, 50, 99])
+async def test_an_entry_that_cannot_be_read_hides_no_newer_ones_of_a_compacted_ledger(
+    unreadable: int,
+) -> None:
+    entries = [
+        UNREADABLE if index == unreadable else published(0 if index < 10 else 1000) for index in range(100)
+    ]
+    last = await CompactedReads(compacted_topic(entries)).last_before(500)
+    assert last == Position(1, 20 if unreadable == 10 else 18)
 
 
 def compacted_topic(entries: Sequence[bytes]) -> Any:
