@@ -3,6 +3,9 @@
 A position whose ledger is still listed has lost nothing. Neither has one beyond everything that the topic ever acknowledged. The first
 ledger that is left says which entry was the last before it: a query that has read it has lost nothing, and any other one has.
 
+A list that ends before an entry that the query has read is that of another topic: the query's was deleted, and one of its name created
+again. What the query had not read is gone then, and nobody knows whether there was any.
+
 A ledger that an earlier release named does not say so, and then the rest of a trimmed ledger counts as lost, unless the query has a
 subscription whose cursor did not pass it. Nothing else may be concluded from a cursor's node: while the cursor moves, its ledger has the
 newer state.
@@ -24,12 +27,21 @@ from daybook_spark.plan.existing import TopicPart, part_of
 
 
 def has_gone(extent: TopicExtent, start: Position) -> bool:
-    """Whether entries from `start` on may have been trimmed, by the list alone."""
+    """Whether entries from `start` on may be gone, by the list alone."""
     ledger_list = extent.ledger_list
+    if was_created_again(ledger_list, start):
+        return True
     if start >= extent.first or any(each.ledger_id == start.ledger_id for each in ledger_list.ledgers):
         return False
     gone = last_gone(ledger_list)
     return (ledger_list.last_confirmed if gone is None else gone) >= start
+
+
+def was_created_again(ledger_list: LedgerList, start: Position) -> bool:
+    """Whether the list is that of another topic than the one of which a query has read the entry before `start`."""
+    gone = last_gone(ledger_list)
+    is_before = all(start.ledger_id < each.ledger_id for each in ledger_list.ledgers)
+    return is_before and gone is not None and start.entry_id > 0 and gone < start.before
 
 
 def last_gone(ledger_list: LedgerList) -> Position | None:
@@ -43,6 +55,11 @@ async def why_lost(
     """What has happened to entries from `start` on that were not read; empty: nothing."""
     if not has_gone(extent, start):
         return ""
+    if was_created_again(extent.ledger_list, start):
+        return (
+            f"{part.name} was deleted and created again after the query had read up to {start}: entries that it had from there on may "
+            "be lost"
+        )
     if subscription:
         try:
             record = await TopicManager(client.store, client.layout).read_cursor(part.name, subscription)

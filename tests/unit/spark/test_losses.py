@@ -22,6 +22,8 @@ TRIMMED = topic([3, 3], trimmed=1, follows=Position(1, 2))
 """Ledger 1 is gone with its entry 1:2, and ledger 2 says so."""
 OF_EARLIER = topic([3, 3], trimmed=1)
 """The same, as an earlier release has it."""
+AGAIN = topic([0, 3], trimmed=1, follows=NO_POSITION)
+"""Another topic of the name: ledger 2 is its first one."""
 
 
 @pytest.fixture
@@ -75,6 +77,15 @@ async def test_what_was_read_before_it_was_trimmed_is_no_loss(client: Any) -> No
     await subscribe(client, Position(1, 0))
     assert not await why_lost(client, PART, TRIMMED, Position(1, 3), "s")
     assert not await why_lost(client, PART, TRIMMED, Position(1, 3), "")
+
+
+@pytest.mark.parametrize("subscription", ["", "s"])
+async def test_a_topic_that_was_deleted_and_created_again_may_have_had_entries_that_were_not_read(
+    client: Any, subscription: str
+) -> None:
+    why = await why_lost(client, PART, AGAIN, START, subscription)
+    assert "was deleted and created again after the query had read up to 1:2" in why
+    assert "may be lost" in why
 
 
 def part(name: str) -> TopicPart:

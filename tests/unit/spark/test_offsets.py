@@ -103,7 +103,15 @@ def test_what_was_trimmed_is_told_from_what_was_read() -> None:
     assert not has_gone(topic([3], open_entries=2), Position(2, 5)), "an older answer"
 
 
-@given(counts.filter(any), st.integers(0, 4), st.integers(0, 6), st.integers(0, 7))
+def test_a_list_that_ends_before_what_was_read_is_that_of_another_topic() -> None:
+    again = topic([0, 3], trimmed=1, follows=NO_POSITION)
+    assert has_gone(again, Position(1, 2)), "whether ledger 1 had more nobody knows"
+    assert has_gone(topic([]), Position(1, 2)), "nothing was sent to it yet"
+    assert has_gone(topic([0, 0], trimmed=1, follows=NO_POSITION), Position(1, 2)), "nothing is left of it"
+    assert not has_gone(again, Position(1, 0)), "nothing of ledger 1 was read, and it may have been empty"
+
+
+@given(counts.filter(any), st.integers(0, 4), st.integers(1, 6), st.integers(0, 7))
 def test_a_query_has_lost_exactly_the_entries_that_were_trimmed_from_its_position_on(
     sizes: list[int], trimmed: int, ledger: int, entry: int
 ) -> None:
@@ -111,6 +119,7 @@ def test_a_query_has_lost_exactly_the_entries_that_were_trimmed_from_its_positio
     trimmed = min(trimmed, len(sizes) - 1)
     entries = [Position(number, each) for number, count in enumerate(sizes, 1) for each in range(count)]
     gone = [each for each in entries if each.ledger_id <= trimmed]
-    start = Position(min(ledger, len(sizes)), entry)
+    ledger = min(ledger, len(sizes))
+    start = Position(ledger, min(entry, sizes[ledger - 1]))
     extent = topic(sizes, trimmed=trimmed, follows=max(gone, default=NO_POSITION))
     assert has_gone(extent, start) == any(each >= start for each in gone)

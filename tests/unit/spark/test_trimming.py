@@ -68,6 +68,12 @@ class Owner:
         current = await self._topics.read(self.name)
         await self._topics.cas(self.name, current, replace(current.value, ledgers=current.value.ledgers[1:]))
 
+    async def delete(self) -> None:
+        """The topic is gone, with its ledgers."""
+        while (await self._topics.read(self.name)).value.ledgers:
+            await self.trim()
+        await self._topics.delete(self.name, (await self._topics.read(self.name)).version)
+
 
 class Query:
     """A stream's reader, called as Spark does: each call on a thread of its own, without an event loop."""
@@ -124,5 +130,26 @@ async def test_a_stream_follows_rolls_and_reports_what_trimming_took(
     await owner.trim()
     assert await query.end(middle) == middle, "all of it was read"
     assert await query.values(middle, middle) == []
+    for each in (query, lenient):
+        await each.stop()
+
+
+async def test_a_stream_whose_topic_was_deleted_and_created_again_reports_what_may_be_lost(
+    client: daybook.Client, cluster: LocalCluster
+) -> None:
+    owner = Owner(client)
+    await owner.create()
+    await owner.roll(b"a", b"b")
+    query = Query(cluster, owner.name)
+    lenient = Query(cluster, owner.name, fails_on_data_loss=False)
+    start = await query.end(await query.begin())
+    await owner.roll(b"not read")
+    await owner.delete()
+    await owner.create()
+    await owner.roll(b"of another topic")
+    end = await query.end(start)
+    with pytest.raises(DataLossError, match=r"was deleted and created again.*failOnDataLoss=false"):
+        await query.values(start, end)
+    assert await lenient.values(start, end) == [b"of another topic"]
     for each in (query, lenient):
         await each.stop()
