@@ -12,6 +12,8 @@ newer state.
 
 A topic that came after the query began is read from its first entry, so all that was trimmed of it is lost. A topic that came to the query
 only because somebody changed its options is read from what is left of it.
+
+A topic that is not there any more, because it was deleted or the options name it no longer, has lost what the query has planned to read of it.
 """
 
 from collections.abc import Collection
@@ -74,6 +76,11 @@ async def why_lost(
             return ""
         return f"somebody moved the subscription {subscription!r} of {part.name} beyond {start}, and entries from there on were trimmed"
     return f"{part.name} begins at {extent.first} now, and the query had read up to {start}: its retention took the entries between"
+
+
+def why_topic_lost(name: str, start: Position) -> str:
+    """What has happened to entries from `start` on of a topic that is not there."""
+    return f"{name} was deleted, or is no longer among the query's options, and the query had read up to {start}"
 
 
 def came_later(part: TopicPart, known: Collection[str], namespaces: Collection[str]) -> bool:

@@ -94,9 +94,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # A batch
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The ranges between two offsets. Raises DataLossError, NoSuchTopicError."""
+        """The ranges between two offsets. Raises DataLossError."""
         begin, until = Offset.from_dict(start).following, Offset.from_dict(end).following
-        return list(self._topics.ranges(begin, until, checks=self._check_losses))
+        return list(self._topics.ranges(begin, until, checks=self._check_losses, lost=self._lost))
 
     async def _check_losses(
         self, client: daybook.Client, part: TopicPart, extent: TopicExtent, start: Position | None
@@ -105,11 +105,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             why = why_beginning_lost(part, extent, self._options.read.start_time_ms)
         else:
             why = await why_lost(client, part, extent, start, self._options.subscription)
-        if why and self._options.fails_on_data_loss:
+        if why:
+            self._lost(why)
+
+    def _lost(self, why: str) -> None:
+        """Warn of entries that the query has not read, or raise DataLossError."""
+        if self._options.fails_on_data_loss:
             msg = f"{why}. Start a query with another checkpoint, or continue without them: option failOnDataLoss=false"
             raise DataLossError(msg)
-        if why:
-            log.warning("entries were lost before the query read them", why=why)
+        log.warning("entries were lost before the query read them", why=why)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a range; in a task."""

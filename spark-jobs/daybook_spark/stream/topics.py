@@ -19,7 +19,7 @@ from daybook_spark.plan.entry_range import Range
 from daybook_spark.plan.existing import TopicPart, extent_of, parts_of
 from daybook_spark.plan.times import span_of
 from daybook_spark.rows.topic_rows import TimeRange
-from daybook_spark.stream.losses import came_later
+from daybook_spark.stream.losses import came_later, why_topic_lost
 
 log = get_logger(__name__)
 T = TypeVar("T")
@@ -29,6 +29,7 @@ AT_A_TIME: Final = 32
 """How many topics are asked about side by side."""
 
 Check: TypeAlias = Callable[[daybook.Client, TopicPart, TopicExtent, Position | None], Awaitable[None]]
+Lost: TypeAlias = Callable[[str], None]
 
 
 class DataLossError(DaybookError):
@@ -108,12 +109,12 @@ class FollowedTopics:
         return self.ask(work)
 
     def ranges(
-        self, start: Mapping[str, Position], end: Mapping[str, Position], *, checks: Check
+        self, start: Mapping[str, Position], end: Mapping[str, Position], *, checks: Check, lost: Lost
     ) -> list[Range]:
         """The entries from `start` up to and without `end`, which was found before: no bookie is asked for a LAC again.
 
         `checks(client, part, extent, start)` raises where entries are gone that it minds; `start` is None for a topic that came after the
-        query began, which is read from its first entry.
+        query began, which is read from its first entry. `lost(why)` raises, or the batch is without the entries of a topic that is gone.
         """
 
         async def of_part(client: daybook.Client, part: TopicPart) -> list[Range]:
@@ -121,7 +122,11 @@ class FollowedTopics:
             first, beyond = start.get(name, FIRST), end[name]
             if first >= beyond:
                 return []
-            extent = await listed(client, part, beyond)
+            try:
+                extent = await listed(client, part, beyond)
+            except NoSuchTopicError:
+                lost(why_topic_lost(name, first))
+                return []
             if name in start or came_later(part, start, self._options.namespaces):
                 await checks(client, part, extent, start.get(name))
             bounds = Bounds(first, beyond)
@@ -129,10 +134,9 @@ class FollowedTopics:
 
         async def work(client: daybook.Client) -> list[Range]:
             parts = {str(part.name): part for part in await parts_of(client, self._options)}
-            gone = sorted(name for name in end if name not in parts and start.get(name) != end[name])
-            if gone:
-                msg = f"topic {gone[0]} was deleted while a query followed it: take it out of the query's options"
-                raise NoSuchTopicError(msg)
+            for name in sorted(end.keys() - parts.keys()):
+                if (first := start.get(name, FIRST)) < end[name]:
+                    lost(why_topic_lost(name, first))
             wanted = [part for name, part in parts.items() if name in end]
             found = await _each(wanted, lambda part: of_part(client, part))
             return [each for ranges in found for each in ranges]

@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from typing import Any
 
 import pytest
 from daybook_spark.options import ReadOptions, StreamOptions
@@ -11,17 +12,17 @@ from daybook_spark.stream.topics import DataLossError
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 import daybook
-from daybook.core.errors import NoSuchTopicError
 from daybook.core.topics.name import TopicName
 from daybook.local.cluster import LocalCluster
 from daybook.metadata.partitions import PartitionManager, partition
-from daybook.metadata.topics import TopicManager
 from tests.unit.spark.test_failover import own_process_client, where_is
 from tests.unit.spark.test_trimming import Owner, Query
 
 __all__ = ["own_process_client"]
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+SCHEMA = StructType([StructField("value", BinaryType())])
 
 
 async def test_a_query_of_what_is_available_ends_where_it_was_pinned(
@@ -54,7 +55,13 @@ async def test_a_query_from_the_latest_position_reads_what_comes_after_its_begin
     await query.stop()
 
 
-async def test_partitions_that_are_added_are_followed_and_a_topic_that_is_deleted_is_an_error(
+def query_of(cluster: LocalCluster, owners: list[Owner], **options: Any) -> Query:
+    """A query of these topics."""
+    read = ReadOptions(where_is(cluster), topics=tuple(str(owner.name) for owner in owners))
+    return Query.of(StreamReader(StreamOptions(read, **options), SCHEMA))
+
+
+async def test_partitions_that_are_added_are_followed_and_those_that_are_deleted_are_a_loss(
     client: daybook.Client, cluster: LocalCluster
 ) -> None:
     whole = TopicName.parse(f"persistent://{uuid.uuid4().hex}/space/many")
@@ -63,9 +70,8 @@ async def test_partitions_that_are_added_are_followed_and_a_topic_that_is_delete
     owners = [Owner(client, partition(whole, index)) for index in range(2)]
     await owners[0].create()
     await owners[0].roll(b"a")
-    schema = StructType([StructField("value", BinaryType())])
     read = ReadOptions(where_is(cluster), namespaces=(f"{whole.tenant}/space",))
-    query = Query.of(StreamReader(StreamOptions(read), schema))
+    query = Query.of(StreamReader(StreamOptions(read), SCHEMA))
     start = await query.begin()
     await owners[1].create()
     await owners[1].roll(b"b")
@@ -74,13 +80,36 @@ async def test_partitions_that_are_added_are_followed_and_a_topic_that_is_delete
 
     await owners[0].roll(b"c")
     more = await query.end(end)
-    topics = TopicManager(client.store, client.layout)
-    for _ in range(2):
-        await owners[0].trim()
-    await topics.delete(owners[0].name, (await topics.read(owners[0].name)).version)
-    with pytest.raises(NoSuchTopicError, match="was deleted while a query followed it: take it out"):
+    await owners[0].delete()
+    with pytest.raises(DataLossError, match="was deleted, or is no longer among the query's options"):
         await query.values(end, more)
     await query.stop()
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+async def test_a_batch_that_was_planned_with_a_topic_that_is_gone_is_a_loss_and_the_others_are_read(
+    client: daybook.Client, cluster: LocalCluster, *, is_deleted: bool
+) -> None:
+    owners = [Owner(client) for _ in range(2)]
+    for owner, value in zip(owners, (b"a", b"b"), strict=True):
+        await owner.create()
+        await owner.roll(value)
+    query = query_of(cluster, owners)
+    start = await query.begin()
+    end = await query.end(start)
+    if is_deleted:
+        await owners[1].delete()
+    left = owners if is_deleted else owners[:1]
+    strict, lenient = [query_of(cluster, left, fails_on_data_loss=fails) for fails in (True, False)]
+    with pytest.raises(
+        DataLossError,
+        match=rf"{owners[1].name} was deleted, or is no longer among.*failOnDataLoss=false",
+    ):
+        await strict.values(start, end)
+    assert await lenient.values(start, end) == [b"a"]
+    assert await strict.values(end, end) == []
+    for each in (query, strict, lenient):
+        await each.stop()
 
 
 class Cursors:

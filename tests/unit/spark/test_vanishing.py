@@ -9,6 +9,7 @@ from daybook_spark.options import ReadOptions
 from daybook_spark.plan.batch import plan
 from daybook_spark.plan.bounds import Bounds
 from daybook_spark.plan.entry_range import Range
+from daybook_spark.stream.topics import DataLossError
 
 import daybook
 from daybook.core.errors import NoSuchLedgerError, NoSuchTopicError
@@ -107,6 +108,6 @@ async def test_a_topic_that_is_deleted_while_a_job_reads_it(
     await read_until_gone(cluster, topic, others, VALUES[len(found) :])
     with pytest.raises(NoSuchTopicError, match="was deleted"):
         await planned(cluster, topic)
-    with pytest.raises(NoSuchTopicError, match="was deleted"):
+    with pytest.raises(DataLossError, match="was deleted"):
         await query.values(begin, end)
     await query.stop()
