@@ -30,7 +30,7 @@ class DurableCursor:
         self._consumers: dict[str, Any] = {}
 
     def hold(self, topic: str) -> None:
-        """Have the subscription, from the topic's first entry on if it is new. Raises CursorError."""
+        """Have the subscription, from the topic's first entry on if it is new; nothing is done for one that this query has. Raises CursorError."""
         self._consumer(topic)
 
     def move(self, topic: str, last: Position) -> None:

@@ -69,9 +69,7 @@ async def why_lost(
             return f"the subscription {subscription!r} of {part.name} was deleted, and entries from {start} on were trimmed"
         mark = record.value.mark_delete
         if mark >= start:
-            return (
-                f"somebody moved the subscription {subscription!r} of {part.name} to {mark}, beyond {start}"
-            )
+            return f"somebody moved the subscription {subscription!r} of {part.name} to {mark}, beyond {start}, or it began there"
         if last_gone(extent.ledger_list) is None:
             return ""
         return f"somebody moved the subscription {subscription!r} of {part.name} beyond {start}, and entries from there on were trimmed"
@@ -80,7 +78,9 @@ async def why_lost(
 
 def why_topic_lost(name: str, start: Position) -> str:
     """What has happened to entries from `start` on of a topic that is not there."""
-    return f"{name} was deleted, or is no longer among the query's options, and the query had read up to {start}"
+    return (
+        f"{name} was deleted, or is no longer among the query's options, and the query had read up to {start}"
+    )
 
 
 def came_later(part: TopicPart, known: Collection[str], namespaces: Collection[str]) -> bool:

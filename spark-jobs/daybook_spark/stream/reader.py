@@ -65,10 +65,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Offset(starts).to_dict()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where the next batch ends: `start` if there is nothing new. Topics that came meanwhile have their cursors before they are read."""
+        """Where the next batch ends: `start` if there is nothing new.
+
+        Topics have their cursors before they are read, those that came meanwhile and those of a checkpoint that is older than the subscription.
+        """
         extents = self._topics.extents() if self._pinned is None else self._pinned
         known = Offset.from_dict(start).following
-        self._hold(name for name in extents if name not in known)
+        self._hold(extents)
         following = {name: known.get(name, extent.first) for name, extent in extents.items()}
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self._limits
         taken = shares(extents, following, limits)

@@ -99,7 +99,13 @@ class FollowedTopics:
 
         async def of_part(client: daybook.Client, part: TopicPart) -> Position | None:
             beyond = end[str(part.name)]
-            return last_before(await listed(client, part, beyond), beyond)
+            try:
+                extent = await listed(client, part, beyond)
+            except NoSuchTopicError:
+                if part.partition is None:
+                    raise
+                return None  # nobody has used the partition yet
+            return last_before(extent, beyond)
 
         async def work(client: daybook.Client) -> dict[str, Position]:
             parts = [part for part in await parts_of(client, self._options) if str(part.name) in end]

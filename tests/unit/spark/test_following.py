@@ -12,6 +12,7 @@ from daybook_spark.stream.topics import DataLossError
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 import daybook
+from daybook.core.topics.ledger_list import Position
 from daybook.core.topics.name import TopicName
 from daybook.local.cluster import LocalCluster
 from daybook.metadata.partitions import PartitionManager, partition
@@ -117,25 +118,56 @@ class Cursors:
 
     def __init__(self, *_: object) -> None:
         self.held: list[str] = []
+        self.moved: list[tuple[str, Position]] = []
 
     def hold(self, topic: str) -> None:
-        self.held.append(topic)
+        if topic not in self.held:
+            self.held.append(topic)
+
+    def move(self, topic: str, last: Position) -> None:
+        self.moved.append((topic, last))
 
     def close(self) -> None:
         pass
 
 
+@pytest.fixture
+def cursors(monkeypatch: pytest.MonkeyPatch) -> Cursors:
+    """What queries have in place of subscriptions."""
+    cursors = Cursors()
+    monkeypatch.setattr(reader, "DurableCursor", lambda *_: cursors)
+    monkeypatch.setattr(reader, "service_url", no_url)
+    return cursors
+
+
+async def test_a_subscription_that_comes_after_the_query_began_is_on_all_partitions_and_moves_those_that_are_used(
+    client: daybook.Client, cluster: LocalCluster, cursors: Cursors
+) -> None:
+    whole = TopicName.parse(f"persistent://{uuid.uuid4().hex}/space/many")
+    await PartitionManager(client.store, client.layout).create(whole, 2)
+    owners = [Owner(client, partition(whole, index)) for index in range(2)]
+    await owners[0].create()
+    await owners[0].roll(b"a", b"b")
+    before = Query(cluster, whole)
+    end = await before.end(await before.begin())
+    after = Query(cluster, whole, subscription="s")
+    assert await after.end(end) == end
+    assert cursors.held == [str(owner.name) for owner in owners]
+    await asyncio.to_thread(after.reader.commit, end)
+    ((name, last),) = cursors.moved
+    assert (name, last.behind) == (str(owners[0].name), Position.parse(end["next"][name]))
+    for each in (before, after):
+        await each.stop()
+
+
 async def test_what_retention_took_of_a_partition_that_came_later_is_lost_and_its_cursor_is_made_before_it_is_read(
-    client: daybook.Client, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+    client: daybook.Client, cluster: LocalCluster, cursors: Cursors
 ) -> None:
     whole = TopicName.parse(f"persistent://{uuid.uuid4().hex}/space/many")
     partitions = PartitionManager(client.store, client.layout)
     await partitions.create(whole, 1)
     owners = [Owner(client, partition(whole, index)) for index in range(2)]
     await owners[0].create()
-    cursors = Cursors()
-    monkeypatch.setattr(reader, "DurableCursor", lambda *_: cursors)
-    monkeypatch.setattr(reader, "service_url", no_url)
     query = Query(cluster, whole, subscription="s")
     lenient = Query(cluster, whole, fails_on_data_loss=False)
     start = await query.begin()
