@@ -200,6 +200,9 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
 def parse_stream(options: Mapping[str, str]) -> StreamOptions:
     """The options of `spark.readStream`. Raises OptionError."""
     given = _given(options, "spark.readStream", lambda kind: kind.streams)
+    if given.values.keys() >= {"startTime", "startingPosition"}:
+        msg = "startTime and startingPosition both say where a query begins: give one of them"
+        raise OptionError(msg)
     return StreamOptions(
         _read_options(given),
         is_from_latest=given.get("startingPosition", "earliest") == "latest",
@@ -215,6 +218,10 @@ def _read_options(given: _Given) -> ReadOptions:
     if len(sources) != 1:
         found = " and ".join(sources) or "none of them"
         msg = f"what to read? Give one of the options topic, namespace, ledger and manifest (found: {found})"
+        raise OptionError(msg)
+    of_messages = [name for name in ("startTime", "endTime", "mode") if name in given.values]
+    if of_messages and sources[0] in ("ledger", "manifest"):
+        msg = f"option {of_messages[0]} is for messages, and {sources[0]} reads entries as they are stored: leave it out, or read the topic"
         raise OptionError(msg)
     return ReadOptions(
         where_of(given.values),

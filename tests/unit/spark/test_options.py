@@ -38,6 +38,23 @@ def test_an_error_says_what_to_do(options: dict[str, str], says: str) -> None:
         parse_read({**WHERE, **options})
 
 
+@pytest.mark.parametrize("source", ["ledger", "manifest"])
+@pytest.mark.parametrize("option", [{"startTime": "0"}, {"endTime": "0"}, {"mode": "permissive"}])
+def test_an_option_of_messages_is_refused_where_entries_are_read_as_they_are_stored(
+    source: str, option: dict[str, str]
+) -> None:
+    (name,) = option
+    with pytest.raises(OptionError, match=f"option {name} is for messages, and {source} reads entries"):
+        parse_read({**WHERE, source: "7", **option})
+    assert parse_read({**WHERE, "topic": "a", **option}).topics == ("a",)
+
+
+@pytest.mark.parametrize("position", ["earliest", "latest"])
+def test_a_stream_begins_at_a_time_or_at_a_position(position: str) -> None:
+    with pytest.raises(OptionError, match="give one of them"):
+        parse_stream({**WHERE, "topic": "a", "startTime": "0", "startingPosition": position})
+
+
 def test_a_cluster_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAYBOOK_ZOOKEEPER", raising=False)
     with pytest.raises(OptionError, match="which cluster"):
