@@ -52,7 +52,8 @@ class WrittenLedger:
 class Manifest:
     """The ledgers in their order, the last batch of each streaming query that is in it, and the jobs that may not add any more.
 
-    `committed`: the jobs that changed it last. Earlier releases neither record nor read them; they keep the field as it is.
+    `committed`: the jobs that committed to it last, also those that wrote no ledgers. Earlier releases neither record nor read them; they
+    keep the field as it is.
     """
 
     ledgers: tuple[WrittenLedger, ...] = ()
@@ -81,10 +82,8 @@ class Manifest:
             batches.pop(query, None)
             batches = dict([*batches.items(), (query, batch)][-JOBS_REMEMBERED_MAX:])
         kept = () if overwrite else self.ledgers
-        changed = replace(self, ledgers=(*kept, *ledgers), batches=batches)
-        if changed == self:
-            return self
-        return replace(changed, committed=(*self.committed, job)[-JOBS_REMEMBERED_MAX:])
+        committed = (*self.committed, job)[-JOBS_REMEMBERED_MAX:]
+        return replace(self, ledgers=(*kept, *ledgers), batches=batches, committed=committed)
 
     def has_job(self, job: str) -> bool:
         """Whether a change of this job is in it, whatever other jobs have replaced since."""

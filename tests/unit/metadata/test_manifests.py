@@ -130,13 +130,17 @@ async def test_a_job_that_is_abandoned_after_its_change_has_not_failed() -> None
         assert await ids(manifests) == [9, 1]
 
 
-async def test_a_job_without_ledgers_makes_no_manifest() -> None:
+@pytest.mark.parametrize("overwrite", [False, True])
+async def test_a_job_without_ledgers_is_committed_as_well(*, overwrite: bool) -> None:
     _, opener = memory_opener()
     async with stores(opener, 1) as (store,):
         await formatted(store)
         manifests = ManifestManager(store, LAYOUT)
-        assert await manifests.add("daily", "job", (), overwrite=True) == ()
-        assert await manifests.read("daily") is None
+        for job in ("first", "second", "first"):
+            assert await manifests.add("daily", job, (), overwrite=overwrite) == ()
+        found = await manifests.read("daily")
+        assert found is not None
+        assert found.value == Manifest(committed=("first", "second"))
 
 
 def test_a_manifest_of_an_earlier_release_has_no_committed_jobs() -> None:

@@ -78,6 +78,17 @@ async def test_a_dataframe_becomes_ledgers_and_overwriting_deletes_them(
     assert len(await tagged(client, "rows")) == 1, "what nobody names is deleted"
 
 
+async def test_a_job_without_rows_is_committed_and_read_as_an_empty_table(
+    spark: SparkSession, cluster: LocalCluster
+) -> None:
+    rows = spark.range(0).selectExpr("cast(id as string) as value")
+    rows.write.format("daybook").options(**where(cluster), manifest="no rows").mode("append").save()
+    reader = spark.read.format("daybook").options(**where(cluster))
+    assert reader.option("manifest", "no rows").load().collect() == []
+    with pytest.raises(PySparkException, match="no job has committed to manifest 'never written'"):
+        reader.option("manifest", "never written").load().collect()
+
+
 async def test_a_job_whose_task_fails_names_nothing_and_leaves_nothing(
     spark: SparkSession, cluster: LocalCluster, client: daybook.Client
 ) -> None:
