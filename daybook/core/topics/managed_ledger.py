@@ -109,8 +109,7 @@ class ManagedLedger:
         if self._unloading or self.phase is Phase.ENDED:
             return self._not_owner()
         if self._terminating or self._is(ListState.TERMINATED):
-            msg = f"topic {self._topic} was terminated: it takes no more messages; publish to another topic"
-            return TopicTerminatedError(msg)
+            return TopicTerminatedError(f"topic {self._topic} was terminated: publish to another topic")
         if self.phase is Phase.IDLE and self._is_full:  # else what comes goes behind what waits
             return topic_full(self._topic)
         return None
@@ -131,13 +130,9 @@ class ManagedLedger:
                 return self.appended(ledger_id, through)
             case TopicTick():
                 self._tick(event, out)
-            case (
-                TrimRequested()
-                | CompactionWritten()
-                | RollRequested()
-                | TerminateRequested()
-                | UnloadRequested()
-            ):
+            case TrimRequested() | CompactionWritten():
+                self._ordered(event, out)
+            case RollRequested() | TerminateRequested() | UnloadRequested():
                 self._ordered(event, out)
             case OffloadBegun() | OffloadsWritten() | ReplicasUnneeded() | LedgersRestored():
                 self._ordered(event, out)
@@ -433,9 +428,7 @@ class ManagedLedger:
         self._ledger.ended(event.entries, event.size_bytes, self._unix_ms)
         if self.phase is Phase.RECOVERING:
             self._take_over(out)
-        elif (
-            event.entries < self._pending.acknowledged
-        ):  # closed without recovery (rule 61): a new owner begins with that
+        elif event.entries < self._pending.acknowledged:  # a person gave up its end (rule 61)
             self._end(self._not_owner(), out)
         else:
             self._acknowledge(self._ledger.id, event.entries - 1, out)
