@@ -229,7 +229,8 @@ class _TopicRun:
     async def _settle(self) -> int:
         """Publish the rows that killed runs have left, and delete the files of former runs that nobody names; return how many.
 
-        A former copy of a ledger that could not be copied stays. Raises OffloadError.
+        A former copy of a ledger that could not be copied stays; so do all files of a topic that was deleted meanwhile, which are a
+        retention's (rule 73). Raises OffloadError.
         """
         found = await asyncio.to_thread(topic_files, self.folder)
         listed = await self._listed()

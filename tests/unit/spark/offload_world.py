@@ -17,7 +17,7 @@ from daybook_spark.jobs.offload_topic import OffloadSettings, offload_topic
 from daybook_spark.jobs.result import Done
 
 from daybook.client.broker_admin import AdminError, BrokerAdmin
-from daybook.core.errors import LedgersNeededError, PlanOutdatedError
+from daybook.core.errors import LedgersNeededError, NoSuchTopicError, PlanOutdatedError
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerState
 from daybook.core.topics.ledger_list import LedgerList, ListedLedger, Position
@@ -72,7 +72,10 @@ class World(BrokerAdmin):
         self.bodies.append(body)
         if self.refusals:
             raise self.refusals.pop(0)
-        found = await self.topics.read(ORDERS)
+        try:
+            found = await self.topics.read(ORDERS)
+        except NoSuchTopicError as error:
+            raise AdminError(str(error), 404) from error
         if "ledgers" not in body:
             await self.topics.cas(ORDERS, found, OffloadBegun(body["job"]).applied(found.value))
             return
@@ -150,6 +153,12 @@ class World(BrokerAdmin):
         """The owner drops the first ledger."""
         found = await self.topics.read(ORDERS)
         await self.topics.cas(ORDERS, found, replace(found.value, ledgers=found.value.ledgers[1:]))
+
+    async def delete_topic(self) -> None:
+        """The owner drops all ledgers, and the topic."""
+        found = await self.topics.read(ORDERS)
+        emptied = await self.topics.cas(ORDERS, found, replace(found.value, ledgers=()))
+        await self.topics.delete(ORDERS, emptied.version)
 
     async def run(self, job: str = FIRST, **settings: Any) -> Done:
         asked = OffloadSettings(job, **{"to": f"file://{self.folder}", **settings})

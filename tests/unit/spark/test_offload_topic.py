@@ -212,6 +212,25 @@ async def test_rule_70_files_of_a_run_that_another_one_follows_are_not_named(wor
     assert world.files() == places
 
 
+async def test_rule_73_files_of_a_topic_that_is_deleted_during_the_run_stay(world: World) -> None:
+    """One of them was the only copy, and a restore of the metadata may bring back the list that names it."""
+    await world.topic()
+    await world.run(limits=OffloadLimits(keep_bytes=9))
+    named = set((await world.places()).values())
+    client: Any = world
+    asked = OffloadSettings(SECOND, to=f"file://{world.folder}")
+
+    def copy_until_it_is_gone(copies: Sequence[LedgerCopy]) -> list[Copied]:
+        found = [copied(each, [entries_of(PAYLOADS)]) for each in copies]
+        asyncio.run_coroutine_threadsafe(world.delete_topic(), world.loop).result()
+        return found
+
+    done = await offload_topic(client, world, ORDERS, asked, copy_until_it_is_gone)
+    assert done.figures["filesDeleted"] == 0
+    assert len(named) == 1
+    assert named < world.files()
+
+
 async def test_rule_70_a_copy_is_read_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store says that it has written the file, and has not written all of it."""
 

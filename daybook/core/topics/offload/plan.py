@@ -1,4 +1,4 @@
-"""Which ledgers a job copies, which files nobody names, and whose replicas can go (rule 70)."""
+"""Which ledgers a job copies, which files nobody names, and whose replicas can go (rule 70, rule 73)."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -54,14 +54,13 @@ def replicas_due(ledger_list: LedgerList, unix_ms: int) -> dict[LedgerId, Offloa
 def unnamed_files(
     ledger_list: LedgerList | None, job: str, found: Collection[str], unix_ms: int
 ) -> list[str]:
-    """The places of `found` that no list names, by whatever URI, and none will; None: the topic does not exist.
+    """The places of `found` that no list names, by whatever URI, and none will; none of a topic that does not exist (None).
 
     `found` was listed after the run `job` had begun, and before the list was read: while that has the run, no other has begun to write.
-    The files of the run itself stay: it may name them yet. So do those of ledgers that were restored, until their lag is over.
+    The files of the run itself stay: it may name them yet. So do those of ledgers that were restored, until their lag is over, and all files of a
+    topic that was deleted: a retention deletes these after a grace, because a restore of the metadata may bring the list back (rule 73).
     """
-    if ledger_list is None:
-        return sorted(found)
-    if ledger_list.offload_job != job:
+    if ledger_list is None or ledger_list.offload_job != job:
         return []
     named = {name_of(ledger.offload.place) for ledger in ledger_list.ledgers if ledger.offload is not None}
     restored = [ledger.restored for ledger in ledger_list.ledgers if ledger.restored is not None]

@@ -12,13 +12,14 @@ from daybook_spark.jobs.topics import topics_of
 from daybook.client.client import Client
 from daybook.core.topics.job_selection import Selection
 from daybook.core.topics.name import TopicName
-from daybook.core.topics.offload import gone
+from daybook.core.topics.offload import gone, plan
 from daybook.metadata.tree import IncompleteListingError
 from tests.model.mutants.registry import around, instead_of, mutant
 
 by_test = partial(mutant, not_simulated="the simulator has no object store")
 
 CORE = "tests/unit/core/topics/offload/test_gone.py"
+PLAN = "tests/unit/core/topics/offload/test_plan.py"
 JOB = "tests/unit/offload/test_gone_topics.py"
 
 
@@ -51,6 +52,15 @@ def only_the_topic_itself_names_files(
 def any_file_is_one_of_an_offload(patch: pytest.MonkeyPatch) -> None:
     """What people have put into the folder goes with the rest."""
     patch.setattr(gone, "OF_A_JOB", re.compile(".*"))
+
+
+@by_test(73, f"{PLAN}::test_rule_73_files_of_a_topic_that_was_deleted_are_left_to_a_retention")
+@around(plan, "unnamed_files")
+def an_offload_deletes_the_files_of_a_deleted_topic(
+    unnamed: Any, ledgers: Any, job: str, found: Collection[str], unix_ms: int
+) -> Any:
+    """A topic that is deleted while an offload copies loses its files at the end of the run."""
+    return sorted(found) if ledgers is None else unnamed(ledgers, job, found, unix_ms)
 
 
 @by_test(73, f"{JOB}::test_rule_73_a_topic_is_read_again_before_a_file_goes", slow=True)

@@ -80,9 +80,9 @@ def no_lag_is_kept(due: Any, ledgers: Any, _unix_ms: int) -> Any:
 
 @by_test(70, f"{PLAN}::test_rule_70_files_that_the_list_names_or_may_name_are_not_deleted")
 @around(plan, "unnamed_files")
-def files_of_a_later_run_are_deleted(unnamed: Any, ledgers: Any, job: str, found: Any) -> Any:
+def files_of_a_later_run_are_deleted(unnamed: Any, ledgers: Any, job: str, found: Any, unix_ms: int) -> Any:
     """A run deletes what the list does not name, although another run has begun to write."""
-    return unnamed(None if ledgers is None else replace(ledgers, offload_job=job), job, found)
+    return unnamed(None if ledgers is None else replace(ledgers, offload_job=job), job, found, unix_ms)
 
 
 @by_test(70, f"{PLAN}::test_rule_70_a_named_file_stays_however_the_folder_is_spelled")

@@ -1,4 +1,4 @@
-"""Which ledgers a job copies, whose replicas can go, and which files nobody names (rule 70)."""
+"""Which ledgers a job copies, whose replicas can go, and which files nobody names (rule 70, rule 73)."""
 
 from dataclasses import replace
 
@@ -56,7 +56,11 @@ def test_rule_70_files_that_the_list_names_or_may_name_are_not_deleted() -> None
     places = [place(3), place(4), place(4, LATER_JOB), place(2)]
     assert unnamed_files(found, LATER_JOB, places, NOW_MS) == [place(2), place(4)]
     assert unnamed_files(found, JOB, places, NOW_MS) == [], "another run has begun, whose files these may be"
-    assert unnamed_files(None, LATER_JOB, places, NOW_MS) == sorted(places), "no such topic"
+
+
+def test_rule_73_files_of_a_topic_that_was_deleted_are_left_to_a_retention() -> None:
+    """A restore of the metadata may bring back a list that names them: only the grace of a retention takes them away."""
+    assert unnamed_files(None, LATER_JOB, [place(3), place(4, LATER_JOB)], NOW_MS) == []
 
 
 @pytest.mark.parametrize(
