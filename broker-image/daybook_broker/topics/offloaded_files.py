@@ -119,8 +119,9 @@ class OffloadedFiles:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _keep(self, key: tuple[str, int], group: list[Entry]) -> None:
+        """Keep a row group once: where the file was forgotten while a reader read, the next one has opened it anew and kept the same."""
+        self.size_bytes += _cost(group) - _cost(self._groups.pop(key, []))
         self._groups[key] = group
-        self.size_bytes += _cost(group)
         while self.size_bytes > self._bytes_max:
             _, dropped = self._groups.popitem(last=False)
             self.size_bytes -= _cost(dropped)

@@ -1,6 +1,7 @@
 """A broker's reads of files: within a bound in bytes, shared by readers, and opened anew after an error (rule 70)."""
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.unit.offload.kit import entries_of, write
 
 PAYLOADS = [bytes([number]) * 1_000 for number in range(10)]
 GROUP_COST = 2 * (1_000 + ENTRY_COST_BYTES)
+TIMEOUT_S = 20.0
 
 
 @pytest.fixture
@@ -66,6 +68,29 @@ async def test_readers_of_one_row_group_share_one_read_and_a_bound_of_nothing_ke
     await none.group(place, 7, 10, 0)
     assert none.size_bytes == 0
     none.close()
+
+
+async def test_a_row_group_that_two_readers_decode_at_once_counts_once(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What counted twice never left the sum, until the cache took out more than it had."""
+    both, begun = threading.Barrier(2), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    read_group = EntriesFile.read_group
+
+    def together(self: EntriesFile, number: int) -> Any:
+        loop.call_soon_threadsafe(begun.set)
+        both.wait(TIMEOUT_S)
+        return read_group(self, number)
+
+    monkeypatch.setattr(EntriesFile, "read_group", together)
+    files = OffloadedFiles(2 * GROUP_COST)
+    first = asyncio.create_task(files.group(place, 7, 10, 0))
+    await begun.wait()
+    files.forget(place)
+    assert await files.group(place, 7, 10, 0) == await first
+    assert files.size_bytes == GROUP_COST
+    files.close()
 
 
 @pytest.mark.parametrize(
