@@ -6,7 +6,7 @@ place of its file (rule 72): that also is a way out for such a broker.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from daybook.core.errors import PlanOutdatedError
 from daybook.core.ids import LedgerId
@@ -29,6 +29,9 @@ from daybook_broker.topics.compacted_reads import ReadTopic
 from daybook_broker.topics.offloaded_files import OffloadedFiles
 
 log = get_logger(__name__)
+
+FILES_AT_ONCE: Final = 16
+"""Files that the owner reads before it gives the replicas up that they have: an unload loses the reads of at most so many."""
 
 
 class OffloadedTopic(ReadTopic, Protocol):
@@ -89,25 +92,35 @@ class TopicOffloads:
     async def give_replicas_up(self) -> None:
         """Delete the replicas of ledgers whose lag is over and whose files are whole; what is not stays, and is reported.
 
-        Raises NotReadyError.
+        The list changes after every FILES_AT_ONCE files. Raises NotReadyError, PlanOutdatedError if another change came first.
         """
-        whole: dict[LedgerId, Offload] = {}
-        for ledger_id, offload in replicas_due(self._topic.ledger_list, unix_ms()).items():
-            contents = WrittenEntries(offload.size_bytes, offload.entries, offload.crc)
-            try:
-                await self._files.check(offload.place, ledger_id, contents)
-            except OffloadError as error:
-                log.error(
-                    "an offloaded ledger keeps its replicas, because its file cannot be read",
-                    topic=self._name,
-                    ledger_id=ledger_id,
-                    why=str(error),
-                )
-            else:
-                whole[ledger_id] = offload
-        if whole:
-            await self._topic.change_list(ReplicasUnneeded(whole), lambda: not self._has_any(whole))
-            log.info("replicas of offloaded ledgers go", topic=self._name, ledgers=sorted(whole))
+        due = [*replicas_due(self._topic.ledger_list, unix_ms()).items()]
+        for at in range(0, len(due), FILES_AT_ONCE):
+            part = due[at : at + FILES_AT_ONCE]
+            whole = {
+                ledger_id: offload for ledger_id, offload in part if await self._is_whole(ledger_id, offload)
+            }
+            if whole:
+                await self._give_up(whole)
+
+    async def _is_whole(self, ledger_id: LedgerId, offload: Offload) -> bool:
+        """Read the file; where that fails, report it."""
+        contents = WrittenEntries(offload.size_bytes, offload.entries, offload.crc)
+        try:
+            await self._files.check(offload.place, ledger_id, contents)
+        except OffloadError as error:
+            log.error(
+                "an offloaded ledger keeps its replicas, because its file cannot be read",
+                topic=self._name,
+                ledger_id=ledger_id,
+                why=str(error),
+            )
+            return False
+        return True
+
+    async def _give_up(self, whole: Mapping[LedgerId, Offload]) -> None:
+        await self._topic.change_list(ReplicasUnneeded(whole), lambda: not self._has_any(whole))
+        log.info("replicas of offloaded ledgers go", topic=self._name, ledgers=sorted(whole))
 
     def _has_any(self, offloads: Mapping[LedgerId, Offload]) -> bool:
         """Whether the list has one of these records still."""
