@@ -147,7 +147,7 @@ async def check_copies(
     """Read the entries of `window` from every bookie that owes them, and compare: a report for each bookie.
 
     Who is `silent` is not asked; who does not answer is added, with the reason, so that a bookie that hangs costs one
-    time-out and not one for every window.
+    time-out and not one for every window. A bookie that refuses is asked for the next window: it may lack this ledger alone, which was deleted.
     """
     seen: dict[EntryId, tuple[int, int]] = {}
     copies = [CopyReport(bookie) for bookie in window.bookies]
@@ -175,10 +175,13 @@ async def _check(
     there: set[EntryId] = set()
     damaged: set[EntryId] = set()
     cursor = window.first
-    while cursor <= window.last and copy.bookie not in silent:
+    error = silent.get(copy.bookie, "")
+    while cursor <= window.last and not error:
         answer = await _read(channels, window, copy.bookie, cursor)
-        if isinstance(answer, str):
-            silent[copy.bookie] = answer
+        if answer is None or answer.code is not Code.OK:
+            error = "not registered" if answer is None else answer.code.name
+            if answer is None or answer.code in _SILENT:
+                silent[copy.bookie] = error
             break
         for entry in answer.entries:
             there.add(entry.entry_id)
@@ -192,23 +195,20 @@ async def _check(
     copy.damaged = sorted(damaged.intersection(owed))
     copy.missing = [e for e in owed if e < cursor and e not in there and e not in damaged]
     copy.unread = sum(entry >= cursor for entry in owed)
-    copy.error = silent.get(copy.bookie, "") if copy.unread else ""
+    copy.error = error if copy.unread else ""
 
 
 async def _read(
     channels: HasCalls, window: CopyRange, bookie: BookieId, first: EntryId
-) -> ReadAnswered | str:
-    """What `bookie` has from `first` on, or why it does not answer."""
-    why = "not registered"
+) -> ReadAnswered | None:
+    """What `bookie` answers for the entries from `first` on, the last of all tries; None: it is not registered."""
+    answer = None
     for _ in range(TRIES):
         calls = channels.calls(bookie)
         if calls is None:
-            return why
+            break
         request = SendRead(bookie, 0, first, window.last, READ_BYTES)
         answer = await calls.read(ReadKey(window.ledger_id, window.key), request)
-        if answer.code is Code.OK:
-            return answer
-        why = answer.code.name
         if answer.code not in _SILENT:
             break
-    return why
+    return answer

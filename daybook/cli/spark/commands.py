@@ -76,7 +76,7 @@ def audit(
             target = Where(where.zookeeper, where.cluster, tls.ca, tls.certificate, tls.key)
             table = audit_table(spark, target, bytes_per_second=round(mb_per_second * 1e6))
             with progress("copies", "{task.completed} of {task.total} pieces read") as show:
-                summary = run_audit(table, parquet=parquet, on_progress=show)
+                summary = run_audit(table, target, parquet=parquet, on_progress=show)
         with err.status("the auditor judges what was found"):
             report = run_with_stop(
                 where, lambda client, stop: mark_tasks(client, stop, dry_run=dry_run, lost_delay_s=delay)

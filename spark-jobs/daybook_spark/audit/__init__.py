@@ -6,6 +6,7 @@ The auditor compares what bookies list; this job has them show it. In reading or
     pace    how fast one bookie is read
     check   what a task does, and its rows
     source  the plan and the tasks as a data source of PySpark
+    owed    what nobody owes any more after the last read
     job     the whole job: table, Parquet, summary, repair tasks
 
 What a bookie cannot read it remembers as damaged from then on, so the tasks of a repair are the auditor's own: one cycle of

@@ -1,10 +1,12 @@
-"""The audit as a whole: the table of all copies, its summary, Parquet, and the repair tasks.
+"""The audit as a whole: the table of all copies, what nobody owes any more, the summary, Parquet, and the repair tasks.
 
 The tasks of a repair are written by the auditor's own code, in the process that runs this job. A bookie remembers each entry that it
 could not read, so the auditor's listing, which follows the last read, has what the job found: gaps, damage, limbo and placement.
 """
 
 import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -16,9 +18,14 @@ from daybook.autorecovery.report import AuditReport
 from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.client.client import Client
 from daybook.client.placement_settings import placement_policy
+from daybook.runtime.logs import get_logger
+from daybook_spark.access import open_client
+from daybook_spark.audit import owed
 from daybook_spark.audit.source import BYTES_PER_SECOND, NAME, PIECE_BYTES, TASKS, AuditSource
 from daybook_spark.options import Where
 from daybook_spark.progress import OnProgress, tasks_progress
+
+log = get_logger(__name__)
 
 FAULTY_ROWS_MAX: Final = 1000
 """How many rows with faults, and how many misplaced ensembles, a summary has; the table has all."""
@@ -88,18 +95,47 @@ def audit_table(
 
 
 def run_audit(
-    table: DataFrame, *, parquet: str = "", on_progress: OnProgress = lambda _done, _total: None
+    table: DataFrame,
+    where: Where,
+    *,
+    parquet: str = "",
+    on_progress: OnProgress = lambda _done, _total: None,
 ) -> AuditSummary:
-    """Read every copy once, write the table to `parquet` if that is given, and return the summary."""
+    """Read every copy of the cluster at `where` once, write the table to `parquet` if that is given, and return the summary.
+
+    Rows with faults are left out if nobody owes these copies any more: the ledger was deleted meanwhile, or a repair has moved them.
+    Raises MetadataUnavailableError.
+    """
     table = table.persist()
     try:
         with tasks_progress(table.sparkSession, on_progress):
             table.count()
+        still_owed = _still_owed(table, where)
         if parquet:
-            table.write.mode("overwrite").parquet(parquet)
-        return summary_of(table)
+            still_owed.write.mode("overwrite").parquet(parquet)
+        return summary_of(still_owed)
     finally:
         table.unpersist()
+
+
+def _still_owed(table: DataFrame, where: Where) -> DataFrame:
+    """The table without the faults of copies that nobody owes any more. Raises MetadataUnavailableError."""
+    rows = table.where(_IS_FAULTY).select(*owed.Copy._fields).collect()
+    if not rows:
+        return table
+    with ThreadPoolExecutor(1) as thread:  # the one of a notebook has an event loop that runs
+        gone = thread.submit(asyncio.run, _no_longer_owed(where, [owed.Copy(*row) for row in rows])).result()
+    if not gone:
+        return table
+    log.info("faults of copies that nobody owes any more are left out", rows=len(gone))
+    left_out = table.sparkSession.createDataFrame(gone, owed.SCHEMA)
+    still_owed = table.join(f.broadcast(left_out), [*owed.Copy._fields], "left_anti")
+    return still_owed.select(table.columns)  # a join has its own columns first
+
+
+async def _no_longer_owed(where: Where, copies: Sequence[owed.Copy]) -> list[owed.Copy]:
+    async with open_client(where) as client:
+        return await owed.no_longer_owed(client.ledgers, copies)
 
 
 def summary_of(table: DataFrame) -> AuditSummary:
