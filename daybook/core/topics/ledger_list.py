@@ -102,7 +102,7 @@ class ListedLedger:
     last_published_at_ms: int | None = None
     offload: Offload | None = None
     restored: Restored | None = None
-    """Set where jobs have brought the ledger back from its file, until its replicas are given up once more."""
+    """Set where jobs have brought the ledger back from its file. Once its replicas are given up again, the former file alone is left of it."""
     under_replicated: bool = False
     follows: Position | None = None
     """The topic's last entry before the ledger, NO_POSITION before its first one: what was trimmed in front of the ledger ended

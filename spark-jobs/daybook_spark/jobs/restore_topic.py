@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from daybook.client.broker_admin import AdminError, BrokerAdmin
 from daybook.client.broker_topics import begin_offload, commit_restore
 from daybook.client.client import Client
-from daybook.core.errors import DaybookError, NoSuchTopicError
+from daybook.core.errors import DaybookError, NoSuchTopicError, PlanOutdatedError
 from daybook.core.ids import LedgerId
 from daybook.core.quorum import Quorum
 from daybook.core.topics.ledger_list import LedgerList, ListedLedger
@@ -26,6 +26,7 @@ from daybook.core.topics.offload.plan import unnamed_files
 from daybook.core.topics.offload.restore import (
     RestoredLedger,
     RestoreLimits,
+    check_former_file,
     files_due,
     plan_restore,
 )
@@ -142,7 +143,7 @@ class _TopicRun:
         for row in planned:
             if row.has_replicas:
                 await self._name(row, None)
-            else:
+            elif self._may_come(row):
                 gone.append(row)
         try:
             for at in range(0, len(gone), LEDGERS_AT_ONCE):
@@ -152,6 +153,15 @@ class _TopicRun:
                 left = [each for each in await ledgers_of(self.client, self.job) if each not in self.asked]
                 await delete_ledgers(self.client, left, b"")
         return self._done(await self._delete_files())
+
+    def _may_come(self, row: ListedLedger) -> bool:
+        """Whether the owner would name a copy now; if not, note why: a copy would be for nothing."""
+        try:
+            check_former_file(row, unix_ms())
+        except PlanOutdatedError as error:
+            self.problems.append(f"ledger {row.ledger_id}: {error}")
+            return False
+        return True
 
     async def _part(self, planned: Sequence[ListedLedger]) -> None:
         """Copy some ledgers, and have the owner name the copies."""

@@ -88,6 +88,20 @@ async def test_what_was_restored_is_offloaded_again_where_somebody_asks_for_it(w
     assert (await world.copies(), world.files()) == ({0: 3, 1: 4}, set())
 
 
+async def test_rule_72_a_former_file_outlives_another_offload_and_no_copy_is_made_before_it_may_go(
+    world: RestoreWorld,
+) -> None:
+    former = world.files()
+    await world.run_restore(lag_ms=FILE_LAG_MS)
+    await world.run(SECOND, limits=OffloadLimits(with_restored=True))
+    await world.gone()
+    assert (await world.run(THIRD)).message == "nothing to do"
+    assert world.files() == former | set((await world.places()).values())
+    with pytest.raises(RestoreIncompleteError, match=r"2 could not be: ledger 0: .* has to stay until"):
+        await world.run_restore()
+    assert await world.existing() == {2}
+
+
 async def test_a_ledger_that_cannot_be_restored_holds_up_no_other_and_its_file_stays(
     world: RestoreWorld,
 ) -> None:

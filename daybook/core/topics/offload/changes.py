@@ -91,22 +91,20 @@ class OffloadsWritten:
 @dataclass(frozen=True, slots=True)
 class ReplicasUnneeded:
     """The owner has read these files and found them whole: their ledgers, or the copies of these, leave the bookies, unless the list names
-    other files by now.
+    other files by now. What an earlier restore says of a former file stays: that one has a lag of its own (rule 72).
     """
 
     offloads: Mapping[LedgerId, Offload]
 
     def applied(self, current: LedgerList) -> LedgerList:
         """The list after it."""
-        return replace(
-            current,
-            ledgers=tuple(
-                replace(ledger, offload=ledger.offload.without_replicas, restored=None)
-                if ledger.offload is not None and self.offloads.get(ledger.ledger_id) == ledger.offload
-                else ledger
-                for ledger in current.ledgers
-            ),
-        )
+        return replace(current, ledgers=tuple(map(self._row, current.ledgers)))
+
+    def _row(self, row: ListedLedger) -> ListedLedger:
+        if row.offload is None or self.offloads.get(row.ledger_id) != row.offload:
+            return row
+        restored = None if row.restored is None else replace(row.restored, stored_as=None)
+        return replace(row, offload=row.offload.without_replicas, restored=restored)
 
 
 OffloadChange: TypeAlias = OffloadBegun | OffloadsWritten | ReplicasUnneeded | LedgersRestored

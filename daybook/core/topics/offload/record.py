@@ -96,10 +96,11 @@ def offload_of(item: dict[str, Any] | None) -> Offload | None:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A ledger that was offloaded, and is on bookies alone again. Times are ms since 1970 by the clocks of owners."""
+    """A ledger that was offloaded, and was on bookies alone again. Times are ms since 1970 by the clocks of owners."""
 
     stored_as: LedgerId | None
-    """The ledger with the copy, entry for entry; None: the replicas had not been given up, and are in the ledger itself."""
+    """The ledger with the copy, entry for entry. None: the replicas had not been given up, and are in the ledger itself; or another file is
+    the only copy by now, and this is left of the restore for the lag of the former one."""
     place: str
     """The URI of the file that the entries were in, without credentials."""
     file_until_ms: int

@@ -2,7 +2,8 @@
 
 A ledger whose file is the only copy is written into a fresh ledger, entry for entry, which the list names in place of the file. The row of the
 list stays under its own id, so that no message gets another one. A ledger whose replicas are still there loses the mark of the file alone.
-In both cases the list remembers for a lag where the file is: jobs delete no file before that.
+In both cases the list remembers for a lag where the file is: jobs delete no file before that, also where the ledger is offloaded again meanwhile.
+A row has room for one such file. So a ledger whose file is the only copy once more waits for the end of that lag.
 """
 
 from collections.abc import Collection
@@ -77,8 +78,12 @@ class LedgersRestored:
     def _row(self, row: ListedLedger, restored: RestoredLedger | None) -> ListedLedger:
         if restored is None or not is_planned(row, restored):
             return row
-        stored_as = row.stored_as if restored.stored_as is None else restored.stored_as
-        record = Restored(stored_as, restored.place, self.unix_ms + self.lag_ms)
+        record = former_file(row, self.unix_ms)
+        if record is None:
+            stored_as = row.stored_as if restored.stored_as is None else restored.stored_as
+            record = Restored(stored_as, restored.place, self.unix_ms + self.lag_ms)
+        elif not row.has_replicas:
+            return row
         return replace(row, offload=None, restored=record)
 
 
@@ -90,6 +95,27 @@ def is_planned(row: ListedLedger, restored: RestoredLedger) -> bool:
         and (row.offload.place, row.offload.crc) == (restored.place, restored.crc)
         and row.has_replicas == (restored.stored_as is None)
     )
+
+
+def former_file(row: ListedLedger, unix_ms: int) -> Restored | None:
+    """What an earlier restore says of the row, while the file that it names has to stay and is not the one that the list names now.
+
+    A file beside replicas needs no lag: nobody ever had it as the only copy, so this one stays remembered in its place.
+    """
+    former = row.restored
+    if former is None or former.file_until_ms <= unix_ms:
+        return None
+    if row.offload is not None and name_of(row.offload.place) == name_of(former.place):
+        return None
+    return former
+
+
+def check_former_file(row: ListedLedger, unix_ms: int) -> None:
+    """Raise PlanOutdatedError for a ledger without replicas whose row remembers another file that has to stay."""
+    former = former_file(row, unix_ms)
+    if former is not None and not row.has_replicas:
+        msg = f"ledger {row.ledger_id} was restored before, from {former.place}, which has to stay until {former.file_until_ms} ms since 1970, and the list remembers one former file of a ledger: restore it after that"
+        raise PlanOutdatedError(msg)
 
 
 def files_due(ledger_list: LedgerList, unix_ms: int) -> dict[LedgerId, str]:
@@ -109,13 +135,13 @@ def is_restored(row: ListedLedger | None, restored: RestoredLedger) -> bool:
         return False
     if restored.stored_as is not None:
         return row.stored_as == restored.stored_as
-    return row.offload is None and row.restored.place == restored.place
+    return row.offload is None
 
 
 def check_restored(ledger_list: LedgerList, restored: LedgersRestored) -> bool:
     """Whether the list names what a run has restored; False: it may name it now.
 
-    Raises PlanOutdatedError if a row is not the one that was planned on, LedgersNeededError for an open one.
+    Raises PlanOutdatedError if a row is not the one that was planned on, or remembers another file; LedgersNeededError for an open one.
     """
     is_done = True
     for each in restored.ledgers:
@@ -127,6 +153,7 @@ def check_restored(ledger_list: LedgerList, restored: LedgersRestored) -> bool:
         if row is None or not is_planned(row, each):
             msg = f"ledger {each.ledger.ledger_id} is not in the file {each.place} any more, or its replicas have gone meanwhile: read the topic's list and plan again"
             raise PlanOutdatedError(msg)
+        check_former_file(row, restored.unix_ms)
         if each.stored_as is not None and each.stored_as in ledger_list.ids | ledger_list.named_ids:
             msg = f"the list names ledger {each.stored_as} already, and that is no copy of ledger {each.ledger.ledger_id}: run the job again"
             raise PlanOutdatedError(msg)

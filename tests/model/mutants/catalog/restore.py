@@ -1,5 +1,6 @@
 """Mutants of the restore of offloaded ledgers: what the owner names, what is read, and what is deleted."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -8,7 +9,7 @@ from daybook_broker.topics import ledger_reads, offloads
 from daybook_spark.jobs import restore_topic, restoring
 
 from daybook.core.topics import ledger_list
-from daybook.core.topics.offload import plan
+from daybook.core.topics.offload import changes, plan
 from daybook.core.topics.offload import restore as core
 from daybook.offload.store import delete_file
 from tests.model.mutants.registry import around, instead_of, mutant
@@ -62,6 +63,21 @@ def files_of_restored_ledgers_go_at_once(
 ) -> Any:
     """A run deletes the file as soon as the list names the copy."""
     return unnamed(ledgers, job, found, 2**62)
+
+
+@by_test(72, f"{CORE}::test_rule_72_a_former_file_stays_for_its_lag_also_once_another_one_is_the_only_copy")
+@around(changes.ReplicasUnneeded, "applied")
+def another_offload_forgets_the_former_file(applied: Any, self: Any, current: Any) -> Any:
+    """A run deletes the file that a backup of the metadata has as the only copy, before its lag is over."""
+    changed = applied(self, current)
+    rows = [row if row.has_replicas else replace(row, restored=None) for row in changed.ledgers]
+    return replace(changed, ledgers=tuple(rows))
+
+
+@by_test(72, f"{CORE}::test_rule_72_a_ledger_is_not_restored_from_another_file_before_the_former_one_may_go")
+@instead_of(core, "former_file")
+def another_restore_forgets_the_former_file(_row: Any, _unix_ms: int) -> None:
+    """The row names the last one of two files that have to stay."""
 
 
 @by_test(

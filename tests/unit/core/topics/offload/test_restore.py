@@ -100,7 +100,7 @@ def test_rule_72_a_copy_goes_with_its_ledger_or_once_a_file_is_the_only_copy_aga
     assert 2 in world.ledgers, "nobody knows whether the list has given it up"
     assert kinds(owner) == [ReadList, CasList, DeleteLedger]
     assert world.ledgers.keys() == {1}
-    assert world.ledger_list.ledgers[0].restored is None
+    assert world.ledger_list.ledgers[0].restored == Restored(None, place(0), NOW_MS + LAG_MS)
     assert json.loads(world.ledger_list.to_json())["formatVersion"] == 2
 
 
@@ -152,15 +152,44 @@ def test_rule_72_an_answer_that_was_lost_is_known_by_the_copy_whatever_came_afte
 
 
 def test_a_ledger_whose_replicas_are_there_loses_the_mark_of_the_file_alone() -> None:
-    for former in (None, replace(COPIED, place=place(3, LATER_JOB))):
+    other = replace(COPIED, place=place(3, LATER_JOB))
+    for former, remembered in (
+        (None, replace(COPIED, stored_as=None)),
+        (replace(other, file_until_ms=NOW_MS), COPIED),
+        (other, other),  # whose lag is not over
+    ):
         found = of_row(former, offload(3, 10))
         assert not check_restored(found, request(stored_as=None))
         after = request(stored_as=None).applied(found)
         check_list_change(found, after)
-        stored_as = None if former is None else COPY
-        assert after == of_row(Restored(stored_as, place(3), NOW_MS + LAG_MS))
+        assert after == of_row(remembered)
         assert check_restored(after, request(stored_as=None))
         assert after.named_ids == found.named_ids
+
+
+def test_rule_72_a_former_file_stays_for_its_lag_also_once_another_one_is_the_only_copy() -> None:
+    later = offload(3, 10, job=LATER_JOB)
+    before = replace(of_row(COPIED, later), offload_job=LATER_JOB)
+    found = ReplicasUnneeded({3: later}).applied(before)
+    check_list_change(before, found)
+    assert found.ledgers[0].restored == replace(COPIED, stored_as=None)
+    assert found.named_ids == {4}
+    assert LedgerList.from_json(found.to_json()) == found
+    end_ms = NOW_MS + LAG_MS
+    assert (unnamed_files(found, LATER_JOB, [place(3)], end_ms - 1), files_due(found, end_ms - 1)) == ([], {})
+    assert unnamed_files(found, LATER_JOB, [place(3)], end_ms) == [place(3)]
+    assert files_due(found, end_ms) == {3: place(3)}
+
+
+def test_rule_72_a_ledger_is_not_restored_from_another_file_before_the_former_one_may_go() -> None:
+    former = Restored(None, place(3, LATER_JOB), NOW_MS + 1)
+    found = of_row(former, GONE)
+    with pytest.raises(PlanOutdatedError, match=r"has to stay until 1000001 ms .* restore it after that"):
+        check_restored(found, request())
+    assert request().applied(found) == found
+    for over in (replace(former, file_until_ms=NOW_MS), replace(former, place=place(3, options="?a=b"))):
+        assert not check_restored(of_row(over, GONE), request())
+        assert request().applied(of_row(over, GONE)) == of_row(COPIED)
 
 
 def test_rule_72_bookies_keep_the_copy_and_earlier_releases_refuse_the_list() -> None:
