@@ -64,7 +64,7 @@ class BlockReader:
             block = self._current()
             if block is not None:
                 following = self._following()
-                if NO_ENTRY < following <= block.last:
+                if block.last < first or NO_ENTRY < following <= block.last:
                     block = bounded(block, following)
                 found += [block] if block.last >= first else []
             if len(found) == limit:

@@ -16,6 +16,7 @@ from daybook.core.topics.trim_plan import PlannedLedger
 from daybook.runtime.logs import get_logger
 from daybook_broker.admin.api import Api, BadRequestError, Route, object_of, topic_of
 from daybook_broker.admin.known import TOPIC
+from daybook_broker.topics.planned_trims import trim_planned
 
 log = get_logger(__name__)
 
@@ -25,7 +26,7 @@ async def trim(api: Api, request: web.Request) -> None:
     name, planned = topic_of(request), _planned(await object_of(request))
     await api.own(request, name)
     topic = await api.broker.registry.load(name, create=False)
-    await topic.trim_planned(planned)
+    await trim_planned(topic, planned)
     log.info(
         "ledgers were trimmed as requested", topic=str(name), ledgers=[plan.ledger_id for plan in planned]
     )

@@ -13,7 +13,6 @@ from typing import Final, assert_never
 from daybook.client.ledger import Ledger
 from daybook.core.errors import (
     DaybookError,
-    LedgersNeededError,
     NotOwnerError,
     PlanOutdatedError,
     TopicFullError,
@@ -30,7 +29,6 @@ from daybook.core.topics.offload.changes import OffloadChange
 from daybook.core.topics.offload.record import Offload, Restored
 from daybook.core.topics.phases import Phase
 from daybook.core.topics.policy import Degrade, Durability, LedgerTerms, ledger_terms, placeable
-from daybook.core.topics.trim_plan import PlannedLedger, check_plan
 from daybook.runtime.clock import unix_ms
 from daybook.runtime.logs import get_logger
 from daybook_broker.errors import NotReadyError
@@ -215,7 +213,11 @@ class Topic:
         marks = self.subscriptions.marks()
         if self.compaction.mark is not None:
             marks = (*marks, self.compaction.mark)
-        self._ledgers.trim(marks, self.policy.retention)
+        self.trim_to(marks)
+
+    def trim_to(self, marks: Collection[Position]) -> None:
+        """The same with these marks in place of those. A topic that is about to change its list otherwise drops the order."""
+        self._ledgers.trim(tuple(marks), self.policy.retention)
 
     async def name_compaction(self, compaction: Compaction | None) -> None:
         """Name what a compaction wrote in the list, or nothing. Raises TopicFullError, and why nobody knows whether it does."""
@@ -225,35 +227,18 @@ class Topic:
             self.check_open()
             await self._news.wait()
 
-    async def trim_planned(self, planned: Collection[PlannedLedger]) -> None:
-        """Drop these ledgers from the list, and no others; they are deleted after that.
-
-        Raises PlanOutdatedError, LedgersNeededError, NotReadyError if that takes too long, and why the policy cannot be read.
-        """
-        await self.subscriptions.opened()
-        await self.read_policy()
-        self.check_open()
-        if self.compaction.mark is not None:
-            msg = f"topic {self.name} is being compacted, which reads its ledgers: wait until that has ended"
-            raise LedgersNeededError(msg)
-        marks, retention = self.subscriptions.marks_by_name(), self.policy.retention
-        end = check_plan(self.ledger_list, planned, marks, retention, unix_ms())
-        self._ledgers.trim((*marks.values(), end), retention)
-        ids = {plan.ledger_id for plan in planned}
-        await self._changed(lambda: ids.isdisjoint(self.ledger_list.ids))
-
     async def change_list(self, change: OffloadChange, is_done: Callable[[], bool]) -> None:
         """Make a change of the list for an offload, and return once it is settled and `is_done`, which may raise.
 
         Raises PlanOutdatedError if it is settled otherwise, because another change came first; NotReadyError if that takes too long.
         """
         self.check_open()
-        await self._changed(self._ledgers.change_offload(change))
+        await self.changed(self._ledgers.change_offload(change))
         if not is_done():
             msg = f"the list of topic {self.name} was changed otherwise before what was asked for: read it, and plan again"
             raise PlanOutdatedError(msg)
 
-    async def _changed(self, is_done: Callable[[], bool]) -> None:
+    async def changed(self, is_done: Callable[[], bool]) -> None:
         """Wait until the list is as somebody asked for. Raises NotReadyError."""
         try:
             async with asyncio.timeout(CHANGE_S):

@@ -243,7 +243,8 @@ def _ledgers(pool: Object) -> list[Finding]:
                 f"ledgers {', '.join(map(str, lost[:LEDGERS_MAX]))}",
                 f"{recovery['unrecoverable']} have an entry that no bookie has any more: disks that had it are lost",
                 (),
-                f"what is left can be read; to give one up: daybook ledger delete {lost[0]} --without-recovery",
+                f"what is left can be read; to close an open one: daybook ledger recover {lost[0]} --accept-loss; to give one up: "
+                f"daybook ledger delete {lost[0]} --without-recovery",
             )
         )
     if awaited := recovery.get("unreachableLedgers"):

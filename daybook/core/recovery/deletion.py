@@ -7,8 +7,9 @@ each bookie that has not fenced must be lost, which has one meaning here: not re
 delay (rule 33). One that is registered and does not fence could acknowledge, so the deletion is refused. The deletion
 itself is a compare-and-set against the version that comes out of this (rule 56).
 
-A close without recovery comes after the same, and waits for every bookie's answer: the ledger ends at the highest LAC that
-one of them knows, where all before it was certainly acknowledged.
+A close without recovery comes after the same, and hears every bookie that is not lost: the ledger ends at the highest LAC that
+one of them knows, where all before it was certainly acknowledged. Unless a bookie is lost or in limbo it is refused, since
+then a recovery loses nothing.
 """
 
 from collections.abc import Mapping
@@ -59,7 +60,7 @@ class DeletionFence:
         now_ms: int = 0,
         hears_all: bool = False,
     ) -> None:
-        """`hears_all`: also once the fences suffice, the bookies that have not answered are waited for."""
+        """`hears_all`: for a close. Who is registered must fence, also where other fences suffice, and somebody must be lost."""
         self.ledger_id = ledger_id
         self.policy = policy
         self._hears_all = hears_all
@@ -162,15 +163,18 @@ class DeletionFence:
         if fences is None or marked is None or not fences.step(event):
             return
         self._confirmed = max(self._confirmed, fences.starting_point())
-        if fences.is_complete() and not (self._hears_all and fences.is_asking):
+        if fences.is_complete() and not self._hears_all:
             self._ready(marked, self._version)
         elif not fences.is_asking:
             self._judge(fences, marked)
 
     def _judge(self, fences: Fencing, marked: LedgerMetadata) -> None:
-        """Everybody has answered or failed, and the fences do not suffice: are the others lost?"""
+        """Everybody has answered or failed, and the fences do not suffice, or not for a close: are the others lost?"""
         bookies = marked.last_fragment.bookies
         unfenced = tuple(b for position, b in enumerate(bookies) if not fences.fenced >> position & 1)
+        if not unfenced and not fences.in_limbo:
+            self._refuse(self._nothing_is_lost())
+            return
         if all(map(self._is_lost, unfenced)):
             self._ready(marked, self._version, unfenced)
             return
@@ -187,8 +191,13 @@ class DeletionFence:
     def _why(self, registered: list[BookieId], refusals: Mapping[BookieId, Code]) -> DaybookError:
         codes = ", ".join(f"{b}: {refusals.get(b, Code.TIMEOUT).name}" for b in registered)
         return DeletionRefusedError(
-            f"ledger {self.ledger_id} is not deleted: bookies that are registered do not fence it ({codes}), and its writer "
+            f"ledger {self.ledger_id} is not ended: bookies that are registered do not fence it ({codes}), and its writer "
             "could still be acknowledged by them; let them answer, or stop those that are broken, and try again"
+        )
+
+    def _nothing_is_lost(self) -> DaybookError:
+        return DeletionRefusedError(
+            f"ledger {self.ledger_id} is not closed without a recovery: all its bookies answer, and none has lost its disk; recover it"
         )
 
     # The end

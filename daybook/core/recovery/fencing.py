@@ -23,6 +23,8 @@ class Fencing:
     def __init__(self, metadata: LedgerMetadata, ids: RequestIds, fenced: int = 0) -> None:
         self.fenced = fenced
         """The positions that have fenced, as a bit mask."""
+        self.in_limbo = False
+        """Whether one of them cannot vouch for what it has (rule 29)."""
         self.refusals: dict[BookieId, Code] = {}
         """Why bookies have not fenced."""
         self._quorum = metadata.quorum
@@ -69,7 +71,9 @@ class Fencing:
 
     def _record_lac(self, event: FenceAnswered) -> None:
         """Record the LAC of a bookie that can vouch for it."""
-        if not event.limbo:
+        if event.limbo:
+            self.in_limbo = True
+        else:
             self._lac_answers.append((event.last_add_confirmed, event.length_at_lac))
 
     @property

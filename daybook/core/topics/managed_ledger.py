@@ -322,8 +322,7 @@ class ManagedLedger:
             else:
                 self._end(self._not_owner(), out)
         elif event.ledger_list is None:
-            msg = f"topic {self._topic} does not exist: it was never created, or it was deleted"
-            self._end(NoSuchTopicError(msg), out)
+            self._end(NoSuchTopicError(f"topic {self._topic} does not exist, or was deleted"), out)
         else:
             self._update = ListUpdate(event.ledger_list, event.version, self._ids)
             if event.ledger_list.state is ListState.OPEN:
@@ -398,16 +397,17 @@ class ManagedLedger:
             elif self.phase is Phase.CREATING and self._is_open:
                 self._propose(Phase.RECORDING, self._with_end(), out)
             else:
-                self._read_again()
-                self._retry.start(self._now_ms)
+                self._pause()
+                self._go_on(out)
 
-    def _read_again(self) -> None:
+    def _pause(self) -> None:
         """What was to be recovered may be gone, because another owner has trimmed it: after the pause the list says so."""
         if self.phase is Phase.RECOVERING:
             self._go_to(Phase.READING)
             self._update = self._ledger = None
         elif self.phase is Phase.RESCUING:
             self._go_to(Phase.ASKING)
+        self._retry.start(self._now_ms)
 
     def _created(self, ledger_id: LedgerId, out: list[ManagedLedgerEffect]) -> None:
         """Name the ledger, and in the same change the end of the one before it, if the list lacks it."""

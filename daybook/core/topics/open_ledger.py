@@ -108,10 +108,14 @@ class OpenLedger:
         if current.state is not ListState.OPEN:
             return current
         assert current.ledgers[-1].ledger_id == self.id
-        end = self.listed.last_position if self.listed.entries else current.last_confirmed
+        ends = [current.last_confirmed]
+        if self.listed.entries:
+            ends.append(self.listed.last_position)
+        if current.compaction is not None:  # behind the ledger's end if a person gave that up (rule 61)
+            ends.append(current.compaction.horizon)
         return replace(
             current,
             state=ListState.CLOSED,
             ledgers=(*current.ledgers[:-1], self.listed),
-            last_confirmed=max(current.last_confirmed, end),
+            last_confirmed=max(ends),
         )

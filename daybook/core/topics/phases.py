@@ -86,6 +86,10 @@ TRANSITIONS: Final[Mapping[tuple[Phase, Phase], str]] = {
     (Phase.CLOSING, Phase.CREATING): "it is closed, and messages wait",
     (Phase.CLOSING, Phase.RECORDING): "it is closed",
     (Phase.CLOSING, Phase.ASKING): "it could not be closed",
+    (
+        Phase.CLOSING,
+        Phase.ENDED,
+    ): "a person has closed it without recovery, before its last acknowledged entry (rule 61)",
     (Phase.ASKING, Phase.RESCUING): "the topic is still ours",
     (Phase.ASKING, Phase.ENDED): "another owner has it",
     (Phase.RESCUING, Phase.CREATING): "its end is known, and messages wait",

@@ -59,8 +59,8 @@ async def why_lost(
         return ""
     if was_created_again(extent.ledger_list, start):
         return (
-            f"{part.name} was deleted and created again after the query had read up to {start}: entries that it had from there on may "
-            "be lost"
+            f"{part.name} was deleted and created again, or a person closed a ledger of it without recovery, after the query had read up "
+            f"to {start}: entries that it had from there on may be lost"
         )
     if subscription:
         try:

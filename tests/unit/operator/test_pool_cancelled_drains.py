@@ -20,6 +20,20 @@ def test_a_drain_that_an_operator_began_before_it_died_can_be_cancelled(effects:
     assert "drain" not in sim.manifest["status"]
 
 
+def test_a_disk_that_is_lost_while_its_drain_is_cancelled_is_replaced() -> None:
+    sim = grown(replicas=4)
+    sim.ledgers = {1: ("data.bk-2", "data.bk-3")}
+    sim.manifest["spec"]["replicas"] = 3
+    for _ in range(3):
+        sim.reconcile()
+    assert sim.manifest["status"]["drain"]["bookie"] == "data.bk-3"
+    sim.lose_disk(3)
+    sim.manifest["spec"]["replicas"] = 4
+    sim.settle(60)
+    assert sim.bookies["data.bk-3"].writable
+    assert "drain" not in sim.manifest["status"]
+
+
 def test_a_pool_that_is_to_hibernate_begins_no_drain() -> None:
     """Its bookies stop, and one that was made read-only at the last moment would come back so."""
     sim = grown(replicas=4)

@@ -62,7 +62,7 @@ def _why_not(pool: ObservedPool, pod: ObservedPod) -> str | None:
     """None: no disk is lost. "": authorise. Else why the replacement waits, or is left to a person."""
     assert pool.cluster is not None
     bookie = pool.bookie(pod.ordinal)
-    if pod.terminating or (pool.drain is not None and pool.drain.ordinal == pod.ordinal):
+    if pod.terminating or _is_to_leave(pool, pod):
         return None
     command = f"`daybook bookie replace {bookie}`"
     if pod.exit_code == EXIT_FORGOTTEN and bookie not in pool.cluster.cookies:
@@ -72,6 +72,11 @@ def _why_not(pool: ObservedPool, pod: ObservedPod) -> str | None:
     if pool.spec.lost_disk.policy == "Manual":
         return f"its directories are empty, and lostDisk.policy is Manual: if the disk is really gone, run {command}"
     return _why_not_known(pool) or why_too_many(pool, bookie, command) or _why_not_yet(pool, bookie)
+
+
+def _is_to_leave(pool: ObservedPool, pod: ObservedPod) -> bool:
+    """Whether the pod is drained, and nobody has cancelled that."""
+    return pool.drain is not None and pool.drain.ordinal == pod.ordinal >= pool.spec.replicas
 
 
 def _why_not_known(pool: ObservedPool) -> str:

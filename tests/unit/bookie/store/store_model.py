@@ -48,7 +48,7 @@ class _Blocks:
         found: list[Block] = []
         for key in self._keys(first, last):
             block = self._block(key)
-            if NO_ENTRY < self._following(key) <= block.last:
+            if block.last < first or NO_ENTRY < self._following(key) <= block.last:
                 block = bounded(block, self._following(key))
             if block.last >= first:
                 found.append(block)

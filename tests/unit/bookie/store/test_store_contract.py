@@ -188,6 +188,15 @@ def test_rule_47_a_removal_from_a_block_whose_last_row_is_damaged_ends_with_the_
     assert bench.store.block_keys(7, 99) == []
 
 
+def test_rule_47_a_removal_from_within_a_block_whose_last_row_is_damaged_takes_it_from_that_block(
+    bench: Bench,
+) -> None:
+    bench.put(*[frame(7, gapped(at), size=200) for at in (0, 20)])
+    bench.flip(7, 0, LAST_DELTA)
+    assert flushing.flush(bench.store, removal([5, 6, 7, 8, 17]), START) == {}
+    assert bench.read(7) == entries([0, 2, 3, 4, *gapped(20)], 200)
+
+
 def test_rule_26_only_damage_within_a_range_is_met(bench: Bench) -> None:
     bench.put(*[frame(7, [n], size=1400) for n in (2, 5, 9)])
     bench.flip(7, 5, 0)

@@ -13,6 +13,7 @@ from daybook_broker.topics import compaction as compaction_module
 from daybook_broker.topics.compacted_reads import CompactedReads
 from daybook_broker.topics.compaction import CompactionState
 from daybook_broker.topics.ledger_reads import ReadDelayedError
+from daybook_broker.topics.planned_trims import trim_planned
 
 from daybook.core.errors import DaybookError
 from daybook.core.ids import LedgerId
@@ -101,11 +102,9 @@ def drop_own_ledgers(served: ServedBroker, topic: str) -> None:
         await unload.finished()
         unload.announce(None)
         found = await registry.load(name, create=False)
-        await found.trim_planned(
-            [
-                PlannedLedger(each.ledger_id, each.entries, each.size_bytes)
-                for each in found.ledger_list.ledgers
-            ]
+        listed = found.ledger_list.ledgers
+        await trim_planned(
+            found, [PlannedLedger(each.ledger_id, each.entries, each.size_bytes) for each in listed]
         )
 
     served.call(work())

@@ -25,6 +25,7 @@ EXCEPTIONS: Final[Mapping[tuple[str, str], str]] = {
     ("Hibernated", "WaitingForDrain"): "Draining says what the drain waits for",
     ("Hibernated", "WaitingForReplication"): "Ready and FullyReplicated say what is missing",
     ("FullyReplicated", "Hibernated"): "a person asked for it",
+    ("Paused", "DeletionHeld"): "a person asked for the pause, which `explain` names",
     ("Progressing", "RolloutPaused"): "a person asked for it",
     ("Sealed", "Sealing"): "the operator is about to do it",
     ("StorageResizing", "Growing"): "the driver of the volumes is about to do it",

@@ -146,6 +146,7 @@ def test_rule_61_a_close_without_recovery_is_told_the_highest_lac_of_all_who_ans
     cluster = Cluster(start=(2, 6))
     cluster.write_everywhere(2, 3)
     cluster.write(4, ["b1"], lac=3)
+    cluster.wipe("b3")
     cluster.silent = {"b1"}
     closing = Deletion(cluster, {"b1", "b2", "b3"}, hears_all=True)
     closing.finish()
@@ -156,6 +157,21 @@ def test_rule_61_a_close_without_recovery_is_told_the_highest_lac_of_all_who_ans
         closing.feed(answer)
     closing.finish()
     assert (closing.ready.last_add_confirmed, closing.ready.length_at_lac) == (3, 12)
+
+
+def test_rule_61_a_close_without_recovery_is_refused_while_no_disk_is_lost() -> None:
+    cluster = Cluster()
+    cluster.write_everywhere(0, 2)
+    closing = Deletion(cluster, {"b1", "b2", "b3"}, hears_all=True)
+    closing.finish()
+    assert "none has lost its disk" in str(closing.error)
+    cluster.down = {"b2"}
+    restarting = Deletion(cluster, {"b1", "b3"}, hears_all=True)
+    restarting.wait(DELAY_MS - 1_000)
+    assert restarting.results == [], "the fences of two suffice, and the third may only restart"
+    silent = Deletion(cluster, {"b1", "b2", "b3"}, hears_all=True)
+    silent.wait(DELAY_MS)
+    assert "b2: CONNECTION_LOST" in str(silent.error)
 
 
 def test_rule_61_a_close_without_recovery_remembers_the_lac_of_who_has_gone_since() -> None:

@@ -8,6 +8,7 @@ from daybook.core.topics.events import (
     CompactionWritten,
     CreateLedger,
     DeleteLedger,
+    LedgerEnded,
     LedgerRequestFailed,
     ReadList,
     RecoverLedger,
@@ -163,6 +164,31 @@ def test_rule_61_an_owner_whose_ledger_was_closed_without_what_it_acknowledged_g
     assert [data for _, data in world.topic()] == [b"a", b"d"]
 
 
+def test_rule_61_an_idle_ledger_that_was_closed_without_what_it_acknowledged_ends_the_ownership_too() -> None:
+    world = World()
+    owner = writing(world, b"a", b"b")
+    owner.tick(POLICY.idle_ms_max)
+    close = owner.asked.popleft()
+    assert isinstance(close, CloseLedger)
+    owner.step(LedgerEnded(close.request_id, 1, 1))
+    assert [type(error) for error in owner.ended] == [NotOwnerError]
+
+
+def test_rule_61_a_ledger_may_be_closed_before_the_horizon_of_a_compaction() -> None:
+    """The compacted ledgers have the entries up to there, so their positions stay used."""
+    world = World()
+    owner = writing(world, b"a", b"b")
+    owner.step(CompactionWritten(Compaction(Position(0, 1))))
+    owner.run()
+    world.ledgers[0].entries.clear()
+    world.ledgers[0].close()
+    second = writing(world, b"c", token="two")
+    assert second.ended == []
+    assert world.ledger_list.last_confirmed == Position(0, 1)
+    assert [ledger.follows for ledger in world.ledger_list.ledgers] == [NO_POSITION, Position(0, 1)]
+    assert [data for _, data in world.topic()] == [b"c"]
+
+
 def idle_and_closing(world: World) -> Owner:
     """An owner that is about to close its idle ledger."""
     owner = writing(world, b"a")
@@ -282,8 +308,6 @@ def test_while_no_ledger_can_be_created_the_list_changes_and_the_next_attempt_co
     owner.step(CompactionWritten(Compaction(Position(0, 0))))
     owner.step(OffloadBegun("job"))
     assert isinstance(owner.fail(), CreateLedger)
-    assert not owner.asked
-    owner.tick(1)
     assert [type(owner.carry_out()) for _ in range(2)] == [CasList, CasList]
     assert (world.ledger_list.compaction, world.ledger_list.offload_job) == (
         Compaction(Position(0, 0)),
