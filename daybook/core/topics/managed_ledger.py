@@ -346,7 +346,6 @@ class ManagedLedger:
         return current if self._ledger is None else self._ledger.recorded_in(current)
 
     def _changed(self, outcome: Outcome, out: list[ManagedLedgerEffect]) -> None:
-        """The list is as it was to be."""
         assert self._update is not None
         if outcome is Outcome.DONE:
             out.append(ListKnown(self._update.current, self._update.version, self._update.size_bytes))
@@ -397,17 +396,17 @@ class ManagedLedger:
             elif self.phase is Phase.CREATING and self._is_open:
                 self._propose(Phase.RECORDING, self._with_end(), out)
             else:
-                self._pause()
+                self._read_again()
+                self._retry.start(self._now_ms)
                 self._go_on(out)
 
-    def _pause(self) -> None:
+    def _read_again(self) -> None:
         """What was to be recovered may be gone, because another owner has trimmed it: after the pause the list says so."""
         if self.phase is Phase.RECOVERING:
             self._go_to(Phase.READING)
             self._update = self._ledger = None
         elif self.phase is Phase.RESCUING:
             self._go_to(Phase.ASKING)
-        self._retry.start(self._now_ms)
 
     def _created(self, ledger_id: LedgerId, out: list[ManagedLedgerEffect]) -> None:
         """Name the ledger, and in the same change the end of the one before it, if the list lacks it."""
