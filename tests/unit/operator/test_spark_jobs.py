@@ -246,6 +246,7 @@ def test_driver_and_executors_have_the_same_secrets_and_are_held_as_tightly() ->
         assert (pod["nodeSelector"], pod["priorityClassName"]) == ({"disk": "none"}, "low")
         assert pod["imagePullSecrets"] == [{"name": "pull"}]
     assert (driver["serviceAccountName"], driver["automountServiceAccountToken"]) == ("daybook-jobs", True)
+    assert executor["serviceAccountName"] == "daybook-jobs", "executors write to the bucket by its role"
     assert executor["automountServiceAccountToken"] is False, "an executor asks the API server for nothing"
     settings = json.loads(given["DAYBOOK_SPARK_SETTINGS"])
     assert (settings["spark.executor.instances"], settings["spark.executor.cores"]) == ("5", "2")

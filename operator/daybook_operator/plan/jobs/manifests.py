@@ -94,7 +94,7 @@ def _driver(
     defaults: PoolDefaults,
     tls: TlsSpec | None,
 ) -> dict[str, Any]:
-    own, executor = spec.jobs.driver, _executor(pool, spec, ref, wanted, tls)
+    own, executor = spec.jobs.driver, _executor(pool, spec, ref, wanted, defaults, tls)
     settings = _spark_settings(pool, spec, defaults)
     container = {
         **_container(spec, ref, tls),
@@ -124,12 +124,24 @@ def _driver(
 
 
 def _executor(
-    pool: Manifest, spec: PoolSpec, ref: ClusterRef, wanted: Scheduled, tls: TlsSpec | None
+    pool: Manifest,
+    spec: PoolSpec,
+    ref: ClusterRef,
+    wanted: Scheduled,
+    defaults: PoolDefaults,
+    tls: TlsSpec | None,
 ) -> dict[str, Any]:
-    """The template: Spark adds the image, the resources and its own variables. No pod of it may ask the API server."""
+    """The template: Spark adds the image, the resources and its own variables.
+
+    Executors write to object stores, so they need the role of the account, too. No pod of it may ask the API server.
+    """
     labels = {**labels_of(pool, SPARK), JOB_LABEL: wanted.job}
     container = {**_container(spec, ref, tls), "name": "executor"}
-    pod = {"automountServiceAccountToken": False, **_pod(spec, tls, container)}
+    pod = {
+        "serviceAccountName": defaults.jobs_account,
+        "automountServiceAccountToken": False,
+        **_pod(spec, tls, container),
+    }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": labels}, "spec": pod}
 
 
