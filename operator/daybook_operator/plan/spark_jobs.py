@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from daybook_operator.plan.quantities import amount_of, bytes_of
 from daybook_operator.plan.spec_part import SpecPart
@@ -124,8 +124,19 @@ class Run:
 
     @property
     def said(self) -> str:
-        """The message as a sentence, or where to find it. Jobs leave JSON, with an error or with some of the topics that failed."""
-        return _sentence(self.message)[:_TEXT_MAX] or f"its pod left no message: kubectl logs job/{self.job}"
+        """The message as a sentence, or where to find it. Jobs leave JSON, with an error or with some of the topics that failed.
+
+        All else is the end of a log, whose last lines say most.
+        """
+        record = _record_in(self.message)
+        text = self.message[-_TEXT_MAX:] if record is None else _sentence(record, self.message)[:_TEXT_MAX]
+        return text or f"its pod left no message: kubectl logs job/{self.job}"
+
+    @property
+    def came_to_all_topics(self) -> bool:
+        """Whether it left a result at each of its topics: its message counts them then, and names no error of the whole run."""
+        record = _record_in(self.message) or {}
+        return record.keys() >= {"topics", "failed"} and "error" not in record
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +147,20 @@ class JobsReport:
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
-def _sentence(message: str) -> str:
+def _record_in(message: str) -> Mapping[str, Any] | None:
+    """What a job left as a JSON object; None: the message is something else."""
     try:
         found = json.loads(message)
-        if error := found.get("error"):
-            return str(error)
-        failed = [f"{each['topic']}: {each['message']}" for each in found["failures"]]
-        return f"{found['failed']} of {found['topics']} topics failed, such as {failed[0]}"
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _sentence(record: Mapping[str, Any], message: str) -> str:
+    if error := record.get("error"):
+        return str(error)
+    try:
+        failed = [f"{each['topic']}: {each['message']}" for each in record["failures"]]
+        return f"{record['failed']} of {record['topics']} topics failed, such as {failed[0]}"
+    except (LookupError, TypeError):
         return message

@@ -411,7 +411,8 @@ def test_the_last_run_of_each_job_is_told() -> None:
         ('{"topics": 9, "failed": 0, "failures": []}', '{"topics": 9, "failed": 0, "failures": []}'),
         ("Killed", "Killed"),
         ("[1]", "[1]"),
-        ("x" * 2000, "x" * 1024),
+        ("Traceback" + "x" * 1020 + " end", "x" * 1020 + " end"),
+        ('{"error": "why' + "x" * 2000 + '"}', "why" + "x" * 1021),
     ],
 )
 def test_a_driver_is_quoted_as_far_as_it_can_be_read(message: str, said: str) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from daybook_operator.plan.conditions import iso
 from daybook_operator.plan.spark_jobs import JobsReport, Run, cron_job_of_topics
 from daybook_operator.plan.topic.observed import ObservedTopic
 from daybook_operator.plan.topic.plan import decide
@@ -23,6 +24,7 @@ COMPACTED = JobResult.of(
 FAILED = JobResult.of("compaction", NOW_MS, NOW_MS + 1_000, error="no broker answers: start one")
 NIGHTLY: Mapping[str, Any] = {"compaction": {"enabled": True, "schedule": "0 3 * * *"}}
 CRON_JOB = cron_job_of_topics("bk", "compaction", "0 3 * * *", "Etc/UTC")
+ANOTHER_FAILED = '{"topics": 2, "failed": 1, "failures": [{"topic": "other", "message": "no bucket"}]}'
 
 
 def with_results(world: ObservedTopic, *results: JobResult) -> ObservedTopic:
@@ -184,11 +186,28 @@ def test_a_job_that_ends_before_it_comes_to_the_topic_counts() -> None:
 
 
 def test_a_run_in_which_another_topic_failed_leaves_the_topic_that_succeeded_in_it_healthy() -> None:
-    message = '{"topics": 2, "failed": 1, "failures": [{"topic": "other", "message": "no bucket"}]}'
-    run = Run("bk-1", COMPACTED.started_ms - 9_000, COMPACTED.ended_ms + 9_000, succeeded=False, message=message)  # fmt: skip
+    run = Run("bk-1", COMPACTED.started_ms - 9_000, COMPACTED.ended_ms + 9_000, succeeded=False, message=ANOTHER_FAILED)  # fmt: skip
     assert after_run(with_results(created(**NIGHTLY), COMPACTED), run)["status"] == "True"
     said = after_run(with_results(created(**NIGHTLY), FAILED), run)
     assert "no broker answers: start one" in said["message"], "its own error is repeated, not that of another"
+
+
+def test_a_topic_that_is_newer_than_a_run_has_not_failed_in_it() -> None:
+    there = created(**NIGHTLY)
+    run = Run("bk-1", NOW_MS, NOW_MS + 9_000, succeeded=False, message='{"error": "no executors"}')
+    for made_ms, said in ((NOW_MS - 1_000, "False"), (NOW_MS, "False"), (NOW_MS + 1_000, "True")):
+        made = manifest(**NIGHTLY, meta={"creationTimestamp": iso(made_ms)})
+        assert after_run(replace(there, manifest=made), run)["status"] == said
+    assert after_run(there, replace(run, message=ANOTHER_FAILED))["status"] == "True", (
+        "it came to all it knew"
+    )
+
+
+def test_a_partition_that_is_newer_than_a_run_in_which_another_topic_failed_has_not_failed_in_it() -> None:
+    before = replace(COMPACTED, started_ms=0, ended_ms=1)
+    run = Run("bk-1", COMPACTED.started_ms, COMPACTED.ended_ms + 1, succeeded=False, message=ANOTHER_FAILED)
+    parts = created(partitions=2, **NIGHTLY)
+    assert after_run(with_results(parts, COMPACTED, before), run)["status"] == "True"
 
 
 def test_a_job_that_ends_before_it_comes_to_each_partition_counts() -> None:

@@ -1,14 +1,16 @@
 """What jobs did for a topic: the last run of each in the status, and the condition JobsHealthy, which repeats an error.
 
 A job leaves a result beside each topic that it takes, and a Job in which one topic fails has failed as a whole. So the failure of a Job counts
-for the topics alone that have no result of that run: it ended before it came to them.
+for the topics alone that have no result of that run because it ended before it came to them. What is newer than the run has none either, and has
+not failed.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from daybook.core.topics.job_result import JobResult
-from daybook_operator.plan.conditions import Condition, fine, iso, wrong
+from daybook_operator.plan.conditions import Condition, fine, from_iso, iso, wrong
+from daybook_operator.plan.effects import Manifest
 from daybook_operator.plan.spark_jobs import JobOfTopics, Run, cron_job_of_topics
 from daybook_operator.plan.topic.observed import ObservedTopic, TopicNode
 from daybook_operator.plan.topic.spec import timings_of
@@ -69,9 +71,21 @@ def _trouble(observed: ObservedTopic, job: JobOfTopics, schedule: str, time_zone
     if failed:
         return _failed(job, _worst(failed).message or "its result says no more")
     run = None if observed.jobs is None else observed.jobs.runs.get(name)
-    if run is not None and not run.succeeded and not _was_reached(observed, job, run):
+    if run is not None and _ended_before(observed, job, run):
         return _failed(job, f"Job {run.job}: {run.said}")
     return None
+
+
+def _ended_before(observed: ObservedTopic, job: JobOfTopics, run: Run) -> bool:
+    """Whether the run failed before it came to the topic, which was there when the run began."""
+    if run.succeeded or run.came_to_all_topics or _is_newer(observed.manifest, run):
+        return False
+    return not _was_reached(observed, job, run)
+
+
+def _is_newer(topic: Manifest, run: Run) -> bool:
+    created = topic["metadata"].get("creationTimestamp")
+    return created is not None and from_iso(created) > run.created_ms
 
 
 def _was_reached(observed: ObservedTopic, job: JobOfTopics, run: Run) -> bool:
