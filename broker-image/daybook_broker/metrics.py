@@ -23,6 +23,10 @@ from prometheus_client.utils import floatToGoString
 from daybook.runtime.buckets import LATENCY_BUCKETS_SECONDS
 
 PREFIX: Final = "daybook_broker_"
+LOOKUPS: Final = ("here", "redirect", "not_ready", "refused")
+"""What a lookup comes to."""
+ENDS: Final = ("taken", "deleted", "failed")
+"""Why a topic ends by itself."""
 FILE_FAILURES: Final = ("file", "store", "library")
 """Why a file of an offloaded ledger cannot be read."""
 
@@ -140,8 +144,13 @@ class BrokerMetrics(Collector):
             ["durability", "degrade"],
             registry=registry,
         )
-        for reason in FILE_FAILURES:  # an alert sees a counter rise only if it was there before
-            self.offload_read_failures.labels(reason)
+        for counter, values in (
+            (self.lookups, LOOKUPS),
+            (self.topics_ended, ENDS),
+            (self.offload_read_failures, FILE_FAILURES),
+        ):
+            for value in values:  # an alert sees a counter rise only if it was there before
+                counter.labels(value)
         registry.register(self)
 
     def show(self, name: str, text: str, value: Callable[[], float]) -> None:

@@ -27,6 +27,8 @@ from daybook_bookie.settings import Enforcement
 
 _LOG: Final = get_logger(__name__)
 _URI: Final = "daybook://{cluster}/role/{role}"
+_REFUSED: Final = "refused"
+_ALLOWED: Final = "allowed"
 _LOGGED_MAX: Final = 256
 """Callers that are logged by name; whoever comes later is only counted."""
 
@@ -116,6 +118,8 @@ class Gate:
         wanted = ROLES_OF_CALLS[call]
         if Role.CLIENT in wanted or not self._asks:
             return handler
+        for outcome in (_REFUSED, _ALLOWED):  # an alert sees a counter rise only if it was there before
+            self._metrics.calls_without_role.labels(call, outcome)
 
         def guarded(request: Any, context: grpc.ServicerContext) -> T:
             auth: Mapping[str, Any] = context.auth_context()
@@ -131,7 +135,7 @@ class Gate:
     ) -> None:
         refused = self._enforces()
         who = subject.decode(errors="replace")
-        self._metrics.calls_without_role.labels(call, "refused" if refused else "allowed").inc()
+        self._metrics.calls_without_role.labels(call, _REFUSED if refused else _ALLOWED).inc()
         with self._lock:
             is_new = (call, who) not in self._logged and len(self._logged) < _LOGGED_MAX
             if is_new:

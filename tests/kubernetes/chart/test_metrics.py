@@ -5,9 +5,13 @@ import re
 from typing import Final
 
 import pytest
+from daybook_bookie.metrics import BookieMetrics
+from daybook_bookie.service.roles import ROLES_OF_CALLS, Gate
+from daybook_bookie.settings import Enforcement
 from daybook_broker.metrics import BrokerMetrics
 from daybook_operator.metrics import OperatorMetrics
 from prometheus_client import CollectorRegistry
+from prometheus_client.samples import Sample
 
 from daybook.autorecovery.metrics import AuditorMetrics, WorkerMetrics
 from daybook.runtime.metrics import new_registry
@@ -16,6 +20,7 @@ from tests.paths import ROOT
 
 _NAME: Final = re.compile(r"\b(?:daybook|zk|process|python)_[a-z0-9_]+\b")
 _ROW: Final = re.compile(r"^\| `(\w+)` \| (counter|gauge|histogram)", re.MULTILINE)
+_INCREASE: Final = re.compile(r"\bincrease\((\w+?)(?:\{(\w+)=\"(\w+)\"\})?\[")
 
 
 def expressions() -> dict[str, list[str]]:
@@ -77,6 +82,30 @@ def test_the_brokers_metrics_of_the_documentation_are_those_of_brokers() -> None
     )
     exist = of_registry(registry) | {f"daybook_broker_{name}" for name in shown}
     assert {name for name in documented() if name.startswith("daybook_broker_")} == exist
+
+
+def at_the_start() -> list[Sample]:
+    """What a bookie that asks for certificates and a broker show before anything happened."""
+    bookie, broker = CollectorRegistry(), CollectorRegistry()
+    gate = Gate("c", Enforcement.AUTO, BookieMetrics(bookie), certificate=None, asks_for_certificates=True)
+    for call in ROLES_OF_CALLS:
+        gate.guarded(call, lambda *_: None)
+    BrokerMetrics(broker)
+    return [sample for each in (bookie, broker) for family in each.collect() for sample in family.samples]
+
+
+def test_an_alert_sees_the_first_event_since_its_counters_are_there_before() -> None:
+    """The increase over a series that begins at 1 is 0."""
+    found = {
+        title: counter
+        for title, (expression, *_) in expressions().items()
+        if title.startswith("alert") and (counter := _INCREASE.search(expression))
+    }
+    assert len(found) >= 4
+    for title, counter in found.items():
+        name, label, value = counter.groups()
+        shown = [each.labels for each in at_the_start() if each.name == name]
+        assert any(label is None or each[label] == value for each in shown), title
 
 
 def test_there_are_alerts_and_panels() -> None:

@@ -80,4 +80,4 @@ async def test_a_lookup_that_finds_no_owner_in_time_is_counted(
         await client.ask(BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=lookup))
         value = broker.metrics.registry.get_sample_value
         assert value(f"{PREFIX}lookups_total", {"outcome": "not_ready"}) == 1
-        assert value(f"{PREFIX}lookups_total", {"outcome": "refused"}) is None
+        assert value(f"{PREFIX}lookups_total", {"outcome": "refused"}) == 0

@@ -117,6 +117,16 @@ def test_a_client_without_a_role_writes_reads_and_recovers(secured: Secured) -> 
     assert stub.entry_intervals(pb.EntryIntervalsRequest(ledger_id=1), timeout=WAIT_S).intervals
 
 
+def test_each_call_that_takes_a_role_is_counted_from_the_start(secured: Secured) -> None:
+    """An alert sees a counter rise only if it was there before."""
+    for method in service.UNARY_METHODS:
+        for outcome in ("refused", "allowed"):
+            found = secured.bookie.registry.get_sample_value(
+                "daybook_bookie_calls_without_role_total", {"call": method.name, "outcome": outcome}
+            )
+            assert found == (None if Role.CLIENT in ROLES_OF_CALLS[method.name] else 0)
+
+
 def test_who_is_refused_learns_which_role_is_missing_and_how_to_get_it(secured: Secured) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         secured.stub("repair").set_read_only(pb.SetReadOnlyRequest(read_only=True), timeout=WAIT_S)
