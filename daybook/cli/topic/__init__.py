@@ -7,6 +7,7 @@ client has to be installed.
 In reading order:
 
     commands             create, list, stats, explain, skip, seek, policy
+    listing              what ZooKeeper has about all topics
     explain              why a topic is not as it should be, for kubectl as well
     messages             produce, consume, peek
     brokers              the registered brokers, whose admin HTTP daybook/client/broker_admin.py asks

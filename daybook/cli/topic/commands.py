@@ -1,7 +1,6 @@
 """`daybook topic create|delete|list|stats|explain|skip|seek|unload|policy`: everything about topics but their messages."""
 
 import json
-from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -23,6 +22,7 @@ from daybook.cli.connection import (
 from daybook.cli.listing import print_json_array, print_tables
 from daybook.cli.output import err, out
 from daybook.cli.topic.brokers import admin_of
+from daybook.cli.topic.listing import topic_records
 from daybook.cli.topic.messages import SubscriptionArgument, TopicArgument, consume, peek, produce
 from daybook.cli.topic.partitions import partitions_of
 from daybook.client.broker_admin import Admin, subscription_path
@@ -73,7 +73,7 @@ def list_topics(
     """List topics and what ZooKeeper has about them; each partition is a topic."""
 
     async def work(client: "daybook.Client") -> None:
-        records = _records(TopicManager(client.store, client.layout), namespace)
+        records = topic_records(TopicManager(client.store, client.layout), namespace)
         if as_json:
             await print_json_array(records)
         else:
@@ -81,30 +81,6 @@ def list_topics(
             await print_tables(titles, (_row(record) async for record in records))
 
     with_client(find_cluster(directory, zookeeper, cluster), work)
-
-
-async def _records(topics: TopicManager, namespace: str | None) -> AsyncIterator[dict[str, Any]]:
-    for tenant, space in await _namespaces(topics, namespace):
-        for name in await topics.topics(tenant, space):
-            found = (await topics.read(name)).value
-            yield {
-                "topic": str(name),
-                "state": found.state.value,
-                "ledgers": len(found.ledgers),
-                "closed_entries": sum(ledger.entries for ledger in found.ledgers),
-                "closed_bytes": sum(ledger.size_bytes for ledger in found.ledgers),
-                "subscriptions": list(await topics.cursors(name)),
-            }
-
-
-async def _namespaces(topics: TopicManager, namespace: str | None) -> list[tuple[str, str]]:
-    if namespace is not None:
-        tenant, slash, space = namespace.partition("/")
-        if not slash:
-            msg = f"{namespace!r} is not TENANT/NAMESPACE, like public/default"
-            raise DaybookError(msg)
-        return [(tenant, space)]
-    return [(tenant, space) for tenant in await topics.tenants() for space in await topics.namespaces(tenant)]
 
 
 def _row(record: dict[str, Any]) -> tuple[str, ...]:
