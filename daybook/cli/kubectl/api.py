@@ -5,7 +5,8 @@ without a server. The `kubernetes` package gives the connection and every way to
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -101,7 +102,7 @@ class Api:
         return self._json("GET", _path(kind, namespace, name))
 
     def watch(self, kind: str, namespace: str, name: str) -> Iterator[Object]:
-        """An object now and after each change, for ever."""
+        """An object now and after each change, for ever: after a watch that ended or broke off comes the next one."""
         query = {
             "watch": "true",
             "fieldSelector": f"metadata.name={name}",
@@ -112,16 +113,13 @@ class Api:
             yield now
             query["resourceVersion"] = now["metadata"]["resourceVersion"]
             answer = self._send("GET", _path(kind, namespace), query, timeout_s=WATCH_S + TIMEOUT_S)
-            rest = b""
-            for chunk in answer.response.stream():
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    event = json.loads(line)
-                    if event["type"] == "DELETED":
-                        msg = f"{kind} {namespace}/{name} was deleted"
-                        raise ApiError(msg, HTTPStatus.NOT_FOUND)
-                    if event["type"] in ("ADDED", "MODIFIED"):
-                        yield event["object"]
+            for line in _lines(answer.response.stream()):
+                event = json.loads(line)
+                if event["type"] == "DELETED":
+                    msg = f"{kind} {namespace}/{name} was deleted"
+                    raise ApiError(msg, HTTPStatus.NOT_FOUND)
+                if event["type"] in ("ADDED", "MODIFIED"):
+                    yield event["object"]
 
     def scale(self, kind: str, namespace: str, name: str, replicas: int) -> None:
         """Change the number of replicas by the scale subresource, as `kubectl scale` does."""
@@ -132,7 +130,7 @@ class Api:
         """The end of a pod's log; of the container before the last restart with `previous`."""
         query = {"tailLines": str(lines), "previous": "true" if previous else ""}
         answer = self._send("GET", f"{_path('Pod', namespace, pod)}/log", query)
-        return bytes(answer.read()).decode(errors="replace")
+        return _body(answer).decode(errors="replace")
 
     def proxy(
         self,
@@ -150,12 +148,12 @@ class Api:
         headers = {"Accept": JSON, "Content-Type": JSON, **headers}
         whole = f"{_path('Pod', namespace, target)}/proxy{path}"
         answer = self._request(method, whole, body=body, headers=headers, timeout_s=PROXY_TIMEOUT_S)
-        return int(answer.status), bytes(answer.read())
+        return int(answer.status), _body(answer)
 
     def _json(
         self, method: str, path: str, query: Mapping[str, str] | None = None, body: Any = None
     ) -> Object:
-        found: Object = json.loads(self._send(method, path, query, body).read())
+        found: Object = json.loads(_body(self._send(method, path, query, body)))
         return found
 
     def _send(
@@ -172,7 +170,7 @@ class Api:
         answer = self._request(method, path, query, body, headers, timeout_s)
         status = int(answer.status)
         if status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise ApiError(_explain(status, path, answer.read()), status)
+            raise ApiError(_explain(status, path, _body(answer)), status)
         return answer
 
     def _request(
@@ -184,11 +182,9 @@ class Api:
         headers: Mapping[str, str] | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> Any:
-        """The answer, whatever its status is."""
-        import urllib3
-
+        """The answer, whatever its status is. Its body is still to come."""
         parameters = [(name, value) for name, value in (query or {}).items() if value]
-        try:
+        with _answering():
             request = self._client.param_serialize(
                 method,
                 path,
@@ -198,9 +194,32 @@ class Api:
                 auth_settings=["BearerToken"],
             )
             return self._client.call_api(*request, _request_timeout=timeout_s)
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            msg = f"the API server does not answer: {error}"
-            raise ApiError(msg) from error
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """Raise ApiError where the connection fails, before an answer or in the middle of its body."""
+    import urllib3
+
+    try:
+        yield
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        msg = f"the API server does not answer: {error}"
+        raise ApiError(msg) from error
+
+
+def _body(answer: Any) -> bytes:
+    with _answering():
+        return bytes(answer.read())
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines of a stream, until it ends or breaks off."""
+    rest = b""
+    with suppress(ApiError), _answering():
+        for chunk in chunks:
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from lines
 
 
 def _context(config: Any, kubeconfig: str | None, name: str) -> Any:
