@@ -5,6 +5,7 @@ same name gets the same stand-in everywhere, so that the story can still be read
 """
 
 import io
+import ipaddress
 import json
 import re
 import tarfile
@@ -23,9 +24,12 @@ LOG_LINES: Final = 500
 _SECRET_NAME: Final = re.compile(
     r"pass(word)?|secret|token|digest|credential|api[-_]?key|private[-_]?key", re.IGNORECASE
 )
-_ADDRESS: Final = re.compile(
-    r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\d)|(?<![\w:])(?:[0-9a-f]{1,4}:){3,7}[0-9a-f]{0,4}"
+_IPV4: Final = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\d)")
+_IPV6: Final = re.compile(
+    r"(?:(?<!\w)|(?<=%5B))(?:[0-9a-f]{0,4}:){2,8}(?:(?:\d{1,3}\.){3}\d{1,3}|[0-9a-f]{0,4})(?!\w)",
+    re.IGNORECASE,
 )
+"""What may be an address, and is one if it can be parsed: times have colons, too. gRPC writes `%5B` for a bracket."""
 _PRIVATE: Final = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
 )
@@ -33,7 +37,9 @@ _IN_TEXT: Final = re.compile(
     r"""((?:pass(?:word)?|secret|token|digest|authorization|api[-_]?key)["']?\s*[:=]\s*["']?)((?:Bearer\s+)?[^\s"',}]+)""",
     re.IGNORECASE,
 )
-_KEPT_ADDRESSES: Final = ("127.0.0.1", "0.0.0.0")  # noqa: S104 - read, not bound
+_KEPT_ADDRESSES: Final = frozenset(
+    map(ipaddress.ip_address, ("127.0.0.1", "0.0.0.0", "::1", "::"))  # noqa: S104 - read, not bound
+)
 
 
 class Redactor:
@@ -42,7 +48,7 @@ class Redactor:
     def __init__(self, nodes: Iterable[str]) -> None:
         """`nodes` are the names of machines."""
         self._nodes = {name: f"node-{number}" for number, name in enumerate(sorted(nodes), 1)}
-        self._addresses: dict[str, str] = {}
+        self._addresses: dict[ipaddress.IPv4Address | ipaddress.IPv6Address, str] = {}
         names = sorted(map(re.escape, self._nodes), key=len, reverse=True)
         self._node_name = re.compile(rf"(?<![\w-])(?:{'|'.join(names)})(?![\w-])") if names else None
 
@@ -52,7 +58,8 @@ class Redactor:
         text = _IN_TEXT.sub(rf"\1{HIDDEN}", text)
         if self._node_name is not None:
             text = self._node_name.sub(lambda found: self._nodes[found[0]], text)
-        return _ADDRESS.sub(lambda found: self._address(found[0]), text)
+        text = _IPV6.sub(lambda found: self._groups(found[0]), text)
+        return _IPV4.sub(lambda found: self._address(found[0]) or found[0], text)
 
     def thing(self, thing: Any, name: str = "") -> Any:
         """An object, or a part of one that has this name."""
@@ -79,9 +86,23 @@ class Redactor:
             if key not in DROPPED
         }
 
-    def _address(self, address: str) -> str:
+    def _groups(self, text: str) -> str:
+        """Groups with colons between them: what is behind an address of IPv6 may be a port, or the sentence."""
+        head = text
+        while head.count(":") > 1:
+            if (address := self._address(head)) is not None:
+                return address + text[len(head) :]
+            head = head.rpartition(":")[0]
+        return text
+
+    def _address(self, text: str) -> str | None:
+        """What stands for an address, however it is written; None: it is none."""
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            return None
         if address in _KEPT_ADDRESSES:
-            return address
+            return text
         return self._addresses.setdefault(address, f"ip-{len(self._addresses) + 1}")
 
 

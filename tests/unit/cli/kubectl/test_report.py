@@ -4,6 +4,8 @@ import io
 import json
 import tarfile
 
+import pytest
+
 from daybook.cli.kubectl.explain import explain
 from daybook.cli.kubectl.report import HIDDEN, Redactor, bundle, node_names, pack
 from daybook.cli.kubectl.world import World
@@ -81,6 +83,27 @@ def test_a_private_key_and_versions() -> None:
     assert redactor.text(f"a {key} b") == f"a {HIDDEN} b"
     assert redactor.text("kubelet 1.34.4 at 2026-05-04T10:00:00Z") == "kubelet 1.34.4 at 2026-05-04T10:00:00Z"
     assert redactor.text("fe80:0:0:1:2:3:4:5 10.0.0.1") == "ip-1 ip-2"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("podIP fd00:10:244::5 is FD00:10:244:0:0:0:0:5", "podIP ip-1 is ip-1"),
+        ("no answer from [fd00::5]:3181: refused", "no answer from [ip-1]:3181: refused"),
+        ("fd00::5: timed out, as fe80::1%eth0 and fd00::5.", "ip-1: timed out, as ip-2%eth0 and ip-1."),
+        ("peer:fd00::5, ipv6:%5Bfd00::5%5D:3181", "peer:ip-1, ipv6:%5Bip-1%5D:3181"),
+        ("2001:db8:1:2:3:4:5:6:3181 of fd00:10:244::/64", "ip-1:3181 of ip-2/64"),
+        ("::ffff:10.0.0.1 is not a:b:10.0.0.1:3181", "ip-1 is not a:b:ip-2:3181"),
+        ("[::1]:3181 and [::]:0 and 0.0.0.0", "[::1]:3181 and [::]:0 and 0.0.0.0"),
+        (
+            "12:21:43 10:00:00.123 2026-05-04T10:00:00Z a::b1c2d3",
+            "12:21:43 10:00:00.123 2026-05-04T10:00:00Z a::b1c2d3",
+        ),
+        ("1.2.3.4.5 and 10.0.0.300 are none", "1.2.3.4.5 and 10.0.0.300 are none"),
+    ],
+)
+def test_an_address_has_one_stand_in_however_it_is_written(text: str, said: str) -> None:
+    assert Redactor(()).text(text) == said
 
 
 def test_the_bundle_unpacks_into_one_folder() -> None:
