@@ -170,7 +170,7 @@ class Upkeep:
         behind = [each for each in _stored(topic) if each.acks.unacked_entries()]
         if policy.backlog_ms != UNLIMITED and behind:
             old = await last_before(topic.extent, topic.reads, unix_ms() - policy.backlog_ms)
-            if any(each.acks.mark_delete < old for each in behind):
+            if any(topic.extent.count(each.acks.mark_delete, old) for each in behind):
                 return f"messages that are older than {policy.backlog_ms} ms"
         return ""
 

@@ -230,6 +230,19 @@ async def test_a_backlog_may_be_too_old(broker: Broker) -> None:
     assert "older than 1 ms" in str(found.refusal)
 
 
+async def test_a_backlog_of_which_nothing_is_old_refuses_no_producer(broker: Broker) -> None:
+    topic = new_topic()
+    await subscribe(broker, topic)
+    await publish(broker, topic, 3)
+    found = await served(broker, topic)
+    (subscription,) = found.subscriptions.all()
+    assert subscription.acks.mark_delete < found.extent.first.before, "it began before the first ledger"
+    await set_policy(broker, found.name, backlog_ms=HOUR_MS)
+    await found.read_policy()
+    await broker.upkeep.check_quota(found)
+    assert found.refusal is None
+
+
 async def test_a_topic_that_nobody_uses_is_deleted_with_its_ledgers(broker: Broker) -> None:
     topic = new_topic()
     await publish(broker, topic, 3)
