@@ -159,8 +159,7 @@ async def expire_all(api: Api, request: web.Request) -> None:
 async def _expire(topic: Topic, subscription: Subscription, request: web.Request) -> None:
     age_s = number(request.match_info["seconds"], "the age in seconds")
     position = await last_before(topic.extent, topic.reads, unix_ms() - age_s * _SECOND_MS)
-    if position > subscription.acks.mark_delete:
-        subscription.skip_through(position)
+    if subscription.expire_through(position):
         await subscription.cursor.flush()
 
 

@@ -290,6 +290,16 @@ class Subscription:
         self.acks.ack_through(position)
         self._step(AcksAdvanced())
 
+    def expire_through(self, position: Position) -> bool:
+        """The same, if an entry that the topic has and that is not acknowledged is up to `position`; False if none is.
+
+        Then nothing is too old, and what a compaction left of earlier ledgers is still to be received.
+        """
+        has_expired = self._extent.count(self.acks.mark_delete, position) > 0
+        if has_expired:
+            self.skip_through(position)
+        return has_expired
+
     def disconnect(self, urls: BrokerUrls | None = None) -> None:
         """Close all consumers; their clients connect again, to the broker at `urls` if they are known."""
         for consumer in list(self.consumers.values()):

@@ -139,7 +139,7 @@ class Upkeep:
             return
         expired = await last_before(topic.extent, topic.reads, unix_ms() - ttl_ms)
         for subscription in behind:
-            _skip(subscription, expired)
+            subscription.expire_through(expired)
 
     async def check_quota(self, topic: Topic) -> None:
         """Hold producers off, refuse them, or evict the oldest messages, while the backlog is over its quota."""
@@ -187,14 +187,13 @@ class Upkeep:
                 share = 1 - EVICT_TO * policy.backlog_bytes / size_bytes
                 count = 1 + int(share * topic.extent.count(mark))
                 evicted = max(old, topic.extent.nth_after(mark, count))
-            if evicted > mark:
+            if subscription.expire_through(evicted):
                 log.warning(
                     "messages were evicted",
                     topic=str(topic.name),
                     subscription=subscription.name,
                     through=str(evicted),
                 )
-                _skip(subscription, evicted)
 
     async def delete_unused(self, topic: Topic) -> None:
         """Delete a topic that had no client and no subscription for long enough; one stays while its retention keeps messages."""
@@ -220,11 +219,6 @@ def _stored(topic: Topic) -> Sequence[Subscription]:
 def _is_retained(topic: Topic) -> bool:
     """Whether the topic's retention keeps messages although nobody needs them."""
     return retains(topic.ledger_list, topic.extent.last_confirmed, topic.policy.retention, unix_ms())
-
-
-def _skip(subscription: Subscription, through: Position) -> None:
-    if through > subscription.acks.mark_delete:
-        subscription.skip_through(through)
 
 
 def backlog_bytes(topic: Topic, mark: Position) -> int:
