@@ -5,10 +5,12 @@ as in the record that survives the broker (cursor_record.py): a subscription may
 does not exist, or would take more memory than is allowed, is ignored; the message is delivered again.
 
 A subscription that reads what is compacted may also receive entries of ledgers that were trimmed: early ones. The mark-delete position
-follows them one by one, and what is acknowledged behind them counts, and is stored, only once none of them is left.
+follows them one by one, and what is acknowledged behind them counts, and is stored, only once none of them is left. One that is not
+compacted any more counts as acknowledged: nobody can receive it again.
 """
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
 from daybook.core.ids import MAX_ID, LedgerId
@@ -154,9 +156,17 @@ class AckState:
     def delivers(self, position: Position, words: Sequence[int], batch_size: int) -> None:
         """An entry is delivered that a compaction left, or so much of its batch as `words` say."""
         if self.mark_delete < position < self._extent.first:
-            self._early.setdefault(position, bits_of(words) if words else -1)
+            self._early[position] = self._early.get(position, -1) & (bits_of(words) if words else -1)
         elif words:
             self.ack_batch(position, words, batch_size)
+
+    def lose_early(self, first: Position, end: Position, kept: Container[Position] = ()) -> None:
+        """Acknowledge the early entries from `first` on that are before `end`, but for those `kept`: they are not compacted any more."""
+        early = list(self._early)
+        for position in early[bisect_left(early, first) : bisect_left(early, end)]:
+            if position not in kept:
+                self._early[position] = 0
+        self._pass_early()
 
     def _ack_behind_early(self, position: Position) -> bool:
         if position in self._early:
@@ -179,6 +189,7 @@ class AckState:
             if self._early[first] and first > self.mark_delete:
                 return
             self.mark_delete = max(self.mark_delete, first)
+            self.version += 1
             self._drop_passed(self.mark_delete)
             del self._early[first]
         deferred, self._deferred = self._deferred, []

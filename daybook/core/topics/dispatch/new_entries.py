@@ -4,7 +4,8 @@ One read is under way at a time. It asks for about as many messages as there are
 before, so that little waits in memory for a consumer that takes no more.
 
 A subscription that reads what is compacted asks for entries up to the horizon whether they exist or not: the compacted ledgers reach
-further back than the topic's own. What they lack counts as acknowledged, so that the mark-delete position passes it.
+further back than the topic's own. What they lack counts as acknowledged, so that the mark-delete position passes it. That
+may be an entry that was delivered before a later compaction, or before what was compacted was given up.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from daybook.core.topics.dispatch.entries import TopicEntry
 from daybook.core.topics.dispatch.events import CompactedPart, EntriesRead, ReadEntries
 from daybook.core.topics.dispatch.policy import DispatchPolicy
 from daybook.core.topics.extent import TopicExtent
-from daybook.core.topics.ledger_list import Position
+from daybook.core.topics.ledger_list import NO_POSITION, Position
 
 _FIRST_ENTRY_BYTES: Final = 64 * 1024
 """What an entry is taken for before one was read."""
@@ -72,12 +73,19 @@ class NewEntries:
         """Read, and not delivered: one read's entries at most, so a list will do, which takes nothing while it is empty."""
         self._next = acks.mark_delete
         """No entry before it is to be read."""
+        self._lose_early()
 
     def rewind(self) -> None:
         """Begin again behind the mark-delete position: what is acknowledged beyond it is left out, and the holes between are delivered."""
         self.waiting.clear()
         self.left.clear()
+        self._lose_early()
         self._next = self._acks.mark_delete
+
+    def _lose_early(self) -> None:
+        """Take as acknowledged what is not compacted any more, or is not read by consumers of what the topic itself has."""
+        horizon = NO_POSITION if self._horizon is None else self._horizon()
+        self._acks.lose_early(horizon.behind, self._extent.first)
 
     def request(self, request_id: int, permits: int) -> ReadEntries | None:
         """What to read for so many permits; None if nothing that is to be delivered exists yet."""
@@ -115,6 +123,8 @@ class NewEntries:
             self._acks.delivers(entry.position, compacted.left.get(entry.position, ()), entry.messages)
             first = entry.position.behind
         self._acks.ack_absent(first, compacted.through.behind)
+        kept = {entry.position for entry in entries}
+        self._acks.lose_early(self._next, compacted.through.behind, kept)
         self.left.update(compacted.left)
 
     def take(self) -> TopicEntry | None:

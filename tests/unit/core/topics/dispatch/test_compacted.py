@@ -1,6 +1,7 @@
 """Subscriptions that read what is compacted: up to the horizon what a compaction left, then what the topic has."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import pytest
 
@@ -23,6 +24,7 @@ from daybook.core.topics.dispatch.events import (
     RedeliveryRequested,
     SingleEvent,
 )
+from daybook.core.topics.dispatch.shared import SharedDispatch
 from daybook.core.topics.dispatch.single import SingleDispatch
 from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import NO_POSITION, Position
@@ -214,3 +216,58 @@ def test_a_compaction_that_advances_meanwhile_is_read_from_where_the_reader_is()
     reader.extent.confirm(own(8))
     reader.step(EntriesExpected())
     assert reader.asked[0].position == own(8)
+
+
+EARLY = (Position(3, 1), Position(3, 4))
+"""Entries of a ledger that was trimmed."""
+
+
+def reader_with_early() -> Reader:
+    """Both early entries and the entry 2 are delivered; the others up to the horizon were removed."""
+    reader = Reader()
+    reader.grant(100)
+    reader.answer((EARLY[0], 3), (EARLY[1], 1), (own(2), 1), through=own(5))
+    reader.asked.clear()
+    return reader
+
+
+def test_an_entry_that_was_delivered_and_that_a_later_compaction_removed_is_not_waited_for() -> None:
+    reader = reader_with_early()
+    reader.step(EntriesAcked(1, [Acked(own(2))]))
+    reader.step(RedeliveryRequested(1))
+    reader.answer((EARLY[1], 1), (own(2), 1), through=own(5))
+    assert reader.acks.mark_delete == EARLY[0], "the other one is still to be acknowledged"
+    reader.asked.clear()
+    reader.step(RedeliveryRequested(1))
+    version = reader.acks.version
+    reader.answer((own(2), 1), through=own(5))
+    assert reader.acks.mark_delete == own(5)
+    assert reader.acks.version > version, "it is stored"
+
+
+def test_a_part_of_an_early_batch_that_a_later_compaction_removed_is_not_waited_for() -> None:
+    reader = reader_with_early()
+    reader.step(EntriesAcked(1, [Acked(EARLY[0], (0b110,), 3)]))
+    reader.step(RedeliveryRequested(1))
+    reader.answer(
+        (EARLY[0], 3), (EARLY[1], 1), (own(2), 1), through=own(5), left={EARLY[0]: (0b001,), EARLY[1]: (1,)}
+    )
+    assert reader.acks.mark_delete == EARLY[0]
+
+
+def test_nobody_waits_for_early_entries_once_what_was_compacted_is_given_up() -> None:
+    reader = reader_with_early()
+    reader.horizon = NO_POSITION
+    reader.step(RedeliveryRequested(1))
+    assert reader.acks.mark_delete == own(1)
+    assert [asked.position for asked in reader.asked] == [own(2)]
+
+
+@pytest.mark.parametrize("kind", [SharedDispatch, partial(SingleDispatch, "topic")])
+def test_nobody_waits_for_early_entries_once_consumers_read_what_the_topic_itself_has(
+    kind: Callable[[TopicExtent, AckState], object],
+) -> None:
+    reader = reader_with_early()
+    reader.step(EntriesAcked(1, [Acked(own(2))]))
+    kind(reader.extent, reader.acks)
+    assert reader.acks.mark_delete == own(5)
