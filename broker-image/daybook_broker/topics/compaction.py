@@ -112,7 +112,12 @@ class TopicCompaction:
         Raises AlreadyRunningError, and why nobody knows whether the list is changed.
         """
         self._check_idle()
-        await self._topic.name_compaction(None)
+        state, error = self.state, self.error
+        self.state = CompactionState.RUNNING
+        try:
+            await self._topic.name_compaction(None)
+        finally:
+            self._end(state, error)
 
     def _check_idle(self) -> None:
         if self.state is CompactionState.RUNNING:
@@ -233,13 +238,19 @@ class TopicCompaction:
 
     async def _entries(self, plan: CompactionPlan) -> AsyncIterator[OpenedEntry]:
         """All entries in order, one pass: what the former compaction left, then what came since."""
-        topic, began_ms = self._topic, monotonic_ms()
+        began_ms = monotonic_ms()
         async for position, data, left in self._stored(plan):
             yield await _opened(position, data, left)
             if monotonic_ms() - began_ms >= SLICE_MS:
                 await asyncio.sleep(0)
                 began_ms = monotonic_ms()
-        assert topic.ledger_list.compaction == plan.former, "one compaction at a time"
+        self._check_former(plan)
+
+    def _check_former(self, plan: CompactionPlan) -> None:
+        """Raise CompactionError if what the list names is not what the plan began with: reads of that would find nothing, at once and for ever."""
+        if self._topic.ledger_list.compaction != plan.former:
+            msg = f"what was compacted of topic {self._topic.name} was replaced or given up meanwhile: compact it again"
+            raise CompactionError(msg)
 
     async def _stored(self, plan: CompactionPlan) -> AsyncIterator[tuple[Position, Buffer, tuple[int, ...]]]:
         topic = self._topic
@@ -247,12 +258,14 @@ class TopicCompaction:
             compacted = CompactedReads(topic)
             at = Position(0, 0)
             while at <= plan.former.horizon:
+                self._check_former(plan)
                 entries, part = await compacted.read(at, READ_ENTRIES, READ_BYTES_MAX)
                 for each in entries:
                     yield each.position, each.data, tuple(part.left.get(each.position, ()))
                 at = part.through.behind
         at = topic.extent.after(plan.start)
         while at <= plan.horizon:
+            self._check_former(plan)
             for each in await topic.reads.read(at, READ_ENTRIES, READ_BYTES_MAX):
                 if each.position > plan.horizon:
                     return
