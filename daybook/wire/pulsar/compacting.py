@@ -5,7 +5,8 @@ metadata says `compacted_out`. Not every client reads that: the broker also clea
 
 Nobody can look into an encrypted batch, nor into one whose bytes are not what its metadata or its checksum says: it stays whole, and its keys
 count nowhere. So what a producer damaged keeps its wrong checksum: with a new one, clients would take the damage for a message. A batch with a
-compression that this process cannot undo is an error instead, because another one could.
+compression that this process cannot undo is an error instead, because another one could. What an earlier compaction removed from a batch
+that this one cannot look into stays removed: a job on Spark opens larger ones.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from typing import Final, TypeAlias
 from daybook.core.format.frame import Buffer
 from daybook.core.topics.acks import bits_of
 from daybook.core.topics.compaction.keys import KeyedEntry, KeyedMessage
-from daybook.core.topics.compaction.record import encode_compacted
+from daybook.core.topics.compaction.record import encode_compacted, encode_left
 from daybook.core.topics.ledger_list import Position
 from daybook.wire.pulsar.batches import BatchMessage, batch_of, encode_message, is_batch, unpack_batch
 from daybook.wire.pulsar.chunks import chunk_of
@@ -40,6 +41,8 @@ class OpenedEntry:
     data: Buffer
     batch: tuple[MessageMetadata, tuple[BatchMessage, ...]] | None = None
     """Its messages, if it is a batch that can be read."""
+    left: Sequence[int] = ()
+    """The words of what an earlier compaction left of it, if nobody can judge it now; its messages say so otherwise."""
 
     def without(self, kept: Sequence[bool]) -> Buffer:
         """The entry with those messages of its batch that are `kept`, at least one; the others are there without payload.
@@ -69,7 +72,10 @@ def compacted_entry(entry: OpenedEntry, kept: Sequence[bool]) -> bytes | None:
     """What a compacted ledger has of an entry of which `kept` stays, () for one that nobody can judge; None if nothing stays."""
     if kept and not any(kept):
         return None
-    return encode_compacted(entry.keyed.position, entry.without(kept) if kept else entry.data, kept)
+    position = entry.keyed.position
+    if not kept:
+        return encode_left(position, entry.data, entry.left)
+    return encode_compacted(position, entry.without(kept), kept)
 
 
 def open_entry(
@@ -85,7 +91,7 @@ def open_entry(
             return OpenedEntry(KeyedEntry(position, ()), data)
         messages = tuple(unpack_batch(metadata, uncompress(metadata, entry.payload)))
     except EntryError:
-        return OpenedEntry(KeyedEntry(position, ()), data)
+        return OpenedEntry(KeyedEntry(position, ()), data, left=left)
     bits = bits_of(left) if left else -1
     keyed = KeyedEntry(
         position,

@@ -33,6 +33,11 @@ class CompactedEntry(NamedTuple):
 def encode_compacted(position: Position, data: Buffer, kept: Sequence[bool] = ()) -> bytes:
     """The entry of a compacted ledger. `kept` says which messages of a batch are left, where some are not."""
     words = () if all(kept) else words_of(sum(1 << index for index, is_kept in enumerate(kept) if is_kept))
+    return encode_left(position, data, words)
+
+
+def encode_left(position: Position, data: Buffer, words: Sequence[int]) -> bytes:
+    """The same, with the words of what an earlier compaction left."""
     tail = struct.pack(f">{len(words)}q", *words) + _TAIL.pack(*position, len(words), VERSION)
     return b"".join((data, tail))
 

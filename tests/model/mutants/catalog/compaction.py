@@ -58,6 +58,18 @@ def ids_are_renumbered(encode: Any, position: Position, data: Any, kept: Any) ->
     return encode(Position(position.ledger_id, position.entry_id // 2), data, kept)
 
 
+@by_test(
+    41,
+    "tests/unit/wire/pulsar/test_compacting.py::test_rule_41_what_a_job_removed_from_a_batch_that_a_broker_cannot_open_stays_removed",
+)
+@around(compacting, "encode_left")
+def a_batch_that_cannot_be_opened_is_whole_again(
+    encode: Any, position: Position, data: Any, _words: Any
+) -> Any:
+    """A compaction forgets what an earlier one removed from a batch that it cannot open."""
+    return encode(position, data, ())
+
+
 @by_test(41, f"{READ}::test_rule_41_a_compacted_ledger_that_is_missing_is_an_error_and_not_an_end", slow=True)
 @instead_of(compacted_reads.CompactedReads, "last")
 async def a_ledger_that_is_missing_is_an_empty_one(_self: Any) -> None:

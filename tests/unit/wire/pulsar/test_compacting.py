@@ -7,9 +7,10 @@ import pytest
 
 from daybook.core.format.frame import Buffer
 from daybook.core.topics.compaction.keys import KeyedEntry, KeyedMessage
+from daybook.core.topics.compaction.record import decode_compacted
 from daybook.core.topics.ledger_list import Position
 from daybook.wire.pulsar.batches import BatchMessage, encode_batch, unpack_batch
-from daybook.wire.pulsar.compacting import OpenedEntry, open_entry
+from daybook.wire.pulsar.compacting import OpenedEntry, compacted_entry, open_entry
 from daybook.wire.pulsar.compression import uncompressed
 from daybook.wire.pulsar.entries import (
     check_entry,
@@ -158,3 +159,15 @@ def test_what_nobody_can_look_into_cannot_be_judged(entry: bytes) -> None:
     found = opened(entry)
     assert found.keyed == KeyedEntry(AT, ())
     assert found.without(()) is entry
+
+
+def test_rule_41_what_a_job_removed_from_a_batch_that_a_broker_cannot_open_stays_removed() -> None:
+    fields = {"compression": CompressionType.ZLIB, "uncompressed_size": MESSAGE_BYTES_MAX + 1}
+    entry = encode_entry(metadata(num_messages_in_batch=4, **fields), b"large")
+    made = compacted_entry(opened(entry, left=(0b0011,)), ())
+    assert made is not None
+    found = decode_compacted(made)
+    assert (found.position, found.left, bytes(found.data)) == (AT, (0b0011,), entry)
+    whole = compacted_entry(opened(entry), ())
+    assert whole is not None
+    assert decode_compacted(whole).left == ()
