@@ -5,7 +5,6 @@ that no client finds a bookie that does not serve. After a failure of journal or
 bookie, nothing is ended in order: no thread may answer anything any more (rule 23, rule 57).
 """
 
-import gc
 import json
 import os
 import sys
@@ -20,6 +19,7 @@ from daybook.metadata.store.settings import options_of_process
 from daybook.metadata.store.store import MetadataStore
 from daybook.metadata.store.zookeeper import ZooKeeperStore
 from daybook.runtime.descriptors import raise_descriptor_limit
+from daybook.runtime.garbage import collect_rarely
 from daybook.runtime.health import HealthServer
 from daybook.runtime.logs import get_logger
 from daybook.runtime.metrics import MetricsServer, new_registry
@@ -115,7 +115,7 @@ class _Process:
         _LOG.info("serving", address=str(self._server.address), boot_id=bookie.boot_id)
         if self._server.plain_address is not None:
             _LOG.warning("serving without TLS as well", address=str(self._server.plain_address))
-        gc.freeze()  # what start-up made stays; no collection needs to visit it again
+        collect_rarely()
         bookie.register(self._info(), self._write_ready_file)
 
     def end(self) -> None:

@@ -50,7 +50,7 @@ _BUDGET: Final = "pending bytes of the broker"
 _WRITING: Final = "the client does not take what was sent to it"
 
 
-Handler: TypeAlias = Callable[["Connection", BaseCommand, memoryview], None]
+Handler: TypeAlias = Callable[["Connection", BaseCommand, Buffer], None]
 """Carries out a command; what stands behind it in its frame is mostly empty. It may raise a DaybookError, which answers the request."""
 
 

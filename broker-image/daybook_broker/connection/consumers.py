@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from daybook.core.errors import DaybookError
+from daybook.core.format.frame import Buffer
 from daybook.core.topics.acks import bits_of
 from daybook.core.topics.dispatch.active import NO_PARTITION
 from daybook.core.topics.dispatch.events import Acked
@@ -82,7 +83,7 @@ behind the error ends that (fixed after 3.13 by pulsar-client-cpp#577). Other cl
 # SUBSCRIBE
 
 
-def subscribe(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+def subscribe(connection: Connection, command: BaseCommand, _: Buffer) -> None:
     """SUBSCRIBE: held while the topic is taken over."""
     wish = command.subscribe
     connection.requests.begin(wish.request_id, _subscribe(connection, wish), _key(wish.consumer_id))
@@ -217,14 +218,14 @@ def _send_away(connection: Connection, consumer_id: int, urls: BrokerUrls | None
 # What has no answer, or an answer at once
 
 
-def flow(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+def flow(connection: Connection, command: BaseCommand, _: Buffer) -> None:
     """FLOW: the consumer takes more messages."""
     consumer = connection.consumers.get(command.flow.consumer_id)
     if consumer is not None and command.flow.messagePermits:
         consumer.subscription.flow(consumer, command.flow.messagePermits)
 
 
-def ack(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+def ack(connection: Connection, command: BaseCommand, _: Buffer) -> None:
     """ACK, of messages or of all up to one; answered if the client asks for that."""
     body = command.ack
     error: DaybookError | None = None
@@ -257,7 +258,7 @@ def _ack(connection: Connection, body: CommandAck) -> None:
         raise NotAllowedError(msg)
 
 
-def redeliver(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+def redeliver(connection: Connection, command: BaseCommand, _: Buffer) -> None:
     """REDELIVER_UNACKNOWLEDGED_MESSAGES: all of them, or those that the client names (negative acknowledgements, time-outs)."""
     body = command.redeliverUnacknowledgedMessages
     consumer = connection.consumers.get(body.consumer_id)
@@ -267,7 +268,7 @@ def redeliver(connection: Connection, command: BaseCommand, _: memoryview) -> No
         consumer.subscription.redeliver(consumer, positions, epoch)
 
 
-def consumer_stats(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+def consumer_stats(connection: Connection, command: BaseCommand, _: Buffer) -> None:
     """CONSUMER_STATS: rates since the consumer came."""
     body = command.consumerStats
     consumer = _consumer(connection, body.consumer_id)
@@ -302,7 +303,7 @@ def consumer_stats(connection: Connection, command: BaseCommand, _: memoryview) 
 # What takes time
 
 
-def unsubscribe(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+def unsubscribe(connection: Connection, command: BaseCommand, _: Buffer) -> None:
     """UNSUBSCRIBE: delete the subscription."""
     body = command.unsubscribe
     connection.requests.begin(body.request_id, _unsubscribe(connection, body), _key(body.consumer_id))
@@ -325,7 +326,7 @@ async def _unsubscribe(connection: Connection, body: CommandUnsubscribe) -> None
         _succeed(connection, body.request_id)
 
 
-def close_consumer(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+def close_consumer(connection: Connection, command: BaseCommand, _: Buffer) -> None:
     """CLOSE_CONSUMER: after a SUBSCRIBE that is under way."""
     body = command.close_consumer
     connection.requests.begin(body.request_id, _close_consumer(connection, body), _key(body.consumer_id))
@@ -338,7 +339,7 @@ async def _close_consumer(connection: Connection, body: CommandCloseConsumer) ->
     _succeed(connection, body.request_id)
 
 
-def seek(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+def seek(connection: Connection, command: BaseCommand, _: Buffer) -> None:
     """SEEK: to a message, or to a time."""
     body = command.seek
     connection.requests.begin(body.request_id, _seek(connection, body), _key(body.consumer_id))
@@ -358,7 +359,7 @@ async def _seek(connection: Connection, body: CommandSeek) -> None:
     _succeed(connection, body.request_id)
 
 
-def get_last_message_id(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+def get_last_message_id(connection: Connection, command: BaseCommand, _: Buffer) -> None:
     """GET_LAST_MESSAGE_ID: of the topic, and how far the subscription is."""
     body = command.getLastMessageId
     connection.requests.begin(body.request_id, _get_last_message_id(connection, body))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final, assert_never
 
 from daybook.core.errors import DaybookError
+from daybook.core.format.frame import Buffer
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.permissions import Operation
 from daybook.metadata.brokers import BrokerInfo
@@ -24,7 +25,7 @@ from daybook_broker.errors import NotAllowedError, NotReadyError, server_error
 from daybook_broker.ownership.api import Elsewhere, Mine, NotReady
 
 
-def lookup(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+def lookup(connection: Connection, command: BaseCommand, _: Buffer) -> None:
     """LOOKUP: held while nobody knows who owns the topic."""
     wish = command.lookupTopic
     connection.listener = wish.advertised_listener_name
@@ -84,7 +85,7 @@ def _at(
     return answer
 
 
-def partitions(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+def partitions(connection: Connection, command: BaseCommand, _: Buffer) -> None:
     """PARTITIONED_METADATA: how many partitions a topic has, 0 for none."""
     wish = command.partitionMetadata
     connection.requests.begin(wish.request_id, _partitions(connection, wish))
@@ -111,7 +112,7 @@ async def _partitions(connection: Connection, wish: CommandPartitionedTopicMetad
 _NO_SCHEMAS: Final = "this broker keeps no schemas yet: publish bytes, and encode them in the application"
 
 
-def get_schema(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+def get_schema(connection: Connection, command: BaseCommand, _: Buffer) -> None:
     """GET_SCHEMA: no topic has one."""
     answer = CommandGetSchemaResponse(
         request_id=command.getSchema.request_id,
@@ -121,7 +122,7 @@ def get_schema(connection: Connection, command: BaseCommand, _: memoryview) -> N
     connection.send_command(BaseCommand(type=BaseCommand.GET_SCHEMA_RESPONSE, getSchemaResponse=answer))
 
 
-def get_or_create_schema(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+def get_or_create_schema(connection: Connection, command: BaseCommand, _: Buffer) -> None:
     """GET_OR_CREATE_SCHEMA: no topic gets one, and bytes need none: Java's client asks for theirs before it publishes dead letters."""
     wish = command.getOrCreateSchema
     answer = CommandGetOrCreateSchemaResponse(request_id=wish.request_id)
@@ -135,7 +136,7 @@ def get_or_create_schema(connection: Connection, command: BaseCommand, _: memory
     )
 
 
-def connect_transactions(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+def connect_transactions(connection: Connection, command: BaseCommand, _: Buffer) -> None:
     """TC_CLIENT_CONNECT_REQUEST: there are no transactions."""
     answer = CommandTcClientConnectResponse(
         request_id=command.tcClientConnectRequest.request_id,

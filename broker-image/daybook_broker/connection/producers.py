@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from daybook.core.errors import DaybookError
+from daybook.core.format.frame import Buffer
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.permissions import Operation
 from daybook.wire.pulsar.pulsar_pb2 import (
@@ -24,7 +25,7 @@ from daybook_broker.topics.producer import Producer, ProducerWish
 NAME_BYTES_MAX: Final = 1024
 
 
-def open_producer(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+def open_producer(connection: Connection, command: BaseCommand, _: Buffer) -> None:
     """PRODUCER: held while the topic is taken over."""
     wish = command.producer
     connection.requests.begin(wish.request_id, _open(connection, wish), ("producer", wish.producer_id))
@@ -123,7 +124,7 @@ def _forget(connection: Connection, producer: Producer) -> None:
     connection.producer_closed(producer.id)
 
 
-def close_producer(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+def close_producer(connection: Connection, command: BaseCommand, _: Buffer) -> None:
     """CLOSE_PRODUCER: after a PRODUCER that is under way; its receipts still come, and the success after them."""
     close = command.close_producer
     connection.requests.begin(close.request_id, _close(connection, close), ("producer", close.producer_id))
@@ -140,7 +141,7 @@ async def _close(connection: Connection, command: CommandCloseProducer) -> None:
     connection.send_command(BaseCommand(type=BaseCommand.SUCCESS, success=success))
 
 
-def send(connection: Connection, command: BaseCommand, entry: memoryview) -> None:
+def send(connection: Connection, command: BaseCommand, entry: Buffer) -> None:
     """A SEND with fields that are rare, or in another order: of chunks, of markers."""
     body = command.send
     fields = (body.producer_id, body.sequence_id, body.num_messages, body.highest_sequence_id)

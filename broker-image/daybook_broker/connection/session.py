@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import daybook
+from daybook.core.format.frame import Buffer
 from daybook.wire.pulsar.frames import MESSAGE_BYTES_MAX, encode_frame
 from daybook.wire.pulsar.pulsar_pb2 import BaseCommand, CommandConnected, CommandPong, FeatureFlags
 from daybook_broker.connection.connection import Connection, Handler
@@ -14,7 +15,7 @@ PROTOCOL_VERSION: Final = 21
 PONG: Final = encode_frame(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
 
 
-def connect(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+def connect(connection: Connection, command: BaseCommand, _: Buffer) -> None:
     """CONNECT: greet the client. Flags are set for what this broker has, and for nothing else."""
     if connection.is_connected:
         msg = "this connection has said CONNECT before: open another one"
@@ -46,7 +47,7 @@ def connect(connection: Connection, command: BaseCommand, _: memoryview) -> None
     )
 
 
-def auth_response(connection: Connection, command: BaseCommand, _: memoryview) -> None:
+def auth_response(connection: Connection, command: BaseCommand, _: Buffer) -> None:
     """AUTH_RESPONSE: the client shows a newer token, as it was asked to."""
     try:
         connection.credentials.answered(command.authResponse)
@@ -54,12 +55,12 @@ def auth_response(connection: Connection, command: BaseCommand, _: memoryview) -
         connection.fail(error)
 
 
-def ping(connection: Connection, _command: BaseCommand, _: memoryview) -> None:
+def ping(connection: Connection, _command: BaseCommand, _: Buffer) -> None:
     """PING: the client asks whether this broker is there."""
     connection.send(PONG)
 
 
-def pong(connection: Connection, _command: BaseCommand, _: memoryview) -> None:
+def pong(connection: Connection, _command: BaseCommand, _: Buffer) -> None:
     """PONG: the client is there."""
     connection.keep_alive.answered()
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from daybook.core.errors import NoSuchTopicError, TopicNameError
+from daybook.core.format.frame import Buffer
 from daybook.core.topics.name import TopicName, check_entity
 from daybook.core.topics.permissions import Operation
 from daybook.wire.pulsar.pulsar_pb2 import (
@@ -106,7 +107,7 @@ class Watchers:
             self.close(watcher_id)
 
 
-def topics(connection: "Connection", command: BaseCommand, _: memoryview) -> None:
+def topics(connection: "Connection", command: BaseCommand, _: Buffer) -> None:
     """GET_TOPICS_OF_NAMESPACE: those that match the pattern, or all where the client has to apply it."""
     wish = command.getTopicsOfNamespace
     connection.requests.begin(wish.request_id, _topics(connection, wish))
@@ -152,7 +153,7 @@ async def _namespace(connection: "Connection", text: str) -> tuple[str, str]:
     return check_entity(tenant, "tenant"), check_entity(namespace, "namespace")
 
 
-def watch(connection: "Connection", command: BaseCommand, _: memoryview) -> None:
+def watch(connection: "Connection", command: BaseCommand, _: Buffer) -> None:
     """WATCH_TOPIC_LIST: the topics that match, and from then on each change."""
     wish = command.watchTopicList
     connection.requests.begin(
@@ -160,7 +161,7 @@ def watch(connection: "Connection", command: BaseCommand, _: memoryview) -> None
     )
 
 
-def close(connection: "Connection", command: BaseCommand, _: memoryview) -> None:
+def close(connection: "Connection", command: BaseCommand, _: Buffer) -> None:
     """WATCH_TOPIC_LIST_CLOSE: after what was asked for before."""
     wish = command.watchTopicListClose
 

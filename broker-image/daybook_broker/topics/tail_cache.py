@@ -3,6 +3,8 @@
 One cache serves all topics of a broker, so that a busy topic may use what idle ones do not need. It is bounded in bytes, and whole
 runs leave it, the oldest first. Entries are put in once they are acknowledged, so a reader never sees what may still be lost. An
 acknowledged entry never changes, and no two topics share a ledger's id: nothing in the cache can become wrong.
+
+An entry here is a tuple of what no garbage collection has to visit: most entries are never read, and the cache holds very many of them.
 """
 
 from collections import deque
@@ -31,7 +33,7 @@ class TailCache:
         self.bytes_max = bytes_max
         self.size_bytes = 0
         """What is held now."""
-        self._tails: dict[LedgerId, dict[EntryId, TopicEntry]] = {}
+        self._tails: dict[LedgerId, dict[EntryId, tuple[Buffer, int]]] = {}
         self._runs: deque[tuple[LedgerId, EntryId, int]] = deque()
 
     def add(self, ledger_id: LedgerId, first_entry: EntryId, entries: Sequence[tuple[Buffer, int]]) -> None:
@@ -40,9 +42,9 @@ class TailCache:
         if tail is None:
             tail = self._tails[ledger_id] = {}
         size_bytes = len(entries) * ENTRY_COST_BYTES
-        for entry_id, (data, messages) in enumerate(entries, first_entry):
-            tail[entry_id] = as_entry((as_position((ledger_id, entry_id)), data, messages))
-            size_bytes += len(data)
+        for entry_id, entry in enumerate(entries, first_entry):
+            tail[entry_id] = entry
+            size_bytes += len(entry[0])
         self._runs.append((ledger_id, first_entry, len(entries)))
         self.size_bytes += size_bytes
         while self.size_bytes > self.bytes_max:
@@ -52,7 +54,7 @@ class TailCache:
         ledger_id, first_entry, count = self._runs.popleft()
         tail = self._tails[ledger_id]
         for entry_id in range(first_entry, first_entry + count):
-            self.size_bytes -= len(tail.pop(entry_id).data) + ENTRY_COST_BYTES
+            self.size_bytes -= len(tail.pop(entry_id)[0]) + ENTRY_COST_BYTES
         if not tail:
             del self._tails[ledger_id]
 
@@ -69,14 +71,16 @@ class TailCache:
         entry = None if tail is None else tail.get(first)
         if tail is None or entry is None:
             return None
-        found = [entry]
-        room_bytes = bytes_max - len(entry.data)
+        data, messages = entry
+        found = [as_entry((as_position((ledger_id, first)), data, messages))]
+        room_bytes = bytes_max - len(data)
         for entry_id in range(first + 1, last + 1):
             entry = tail.get(entry_id)
             if entry is None:
                 break
-            room_bytes -= len(entry.data)
+            data, messages = entry
+            room_bytes -= len(data)
             if room_bytes < 0:
                 break
-            found.append(entry)
+            found.append(as_entry((as_position((ledger_id, entry_id)), data, messages)))
         return found

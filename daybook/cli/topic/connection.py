@@ -11,6 +11,7 @@ from typing import Any, Final, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from daybook.core.errors import DaybookError
+from daybook.core.format.frame import Buffer
 from daybook.wire.pulsar.frames import FRAME_BYTES_MAX, decode_command, encode_frame, split_frame
 from daybook.wire.pulsar.pulsar_pb2 import BaseCommand, ServerError
 
@@ -23,7 +24,7 @@ _SIZE_BYTES: Final = 4
 _NO_REQUEST: Final = 2**64 - 1
 """The request id of an error that answers no request: CONNECT was refused, if it is not answered yet."""
 
-OnCommand: TypeAlias = Callable[[BaseCommand, memoryview], None]
+OnCommand: TypeAlias = Callable[[BaseCommand, Buffer], None]
 """Receives a command for one producer or consumer, and the entry behind a MESSAGE."""
 
 _FIELDS: Final = {number: field.name for number, field in BaseCommand.DESCRIPTOR.fields_by_number.items()}
@@ -159,7 +160,7 @@ class BrokerConnection:
         finally:
             self._end()
 
-    def _received(self, command: BaseCommand, entry: memoryview) -> None:
+    def _received(self, command: BaseCommand, entry: Buffer) -> None:
         body = getattr(command, _FIELDS[command.type])
         match command.type:
             case BaseCommand.PING:

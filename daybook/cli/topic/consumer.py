@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from daybook.cli.topic.client import Attachment, TopicClient, close_on_broker
 from daybook.cli.topic.connection import BrokerConnection, BrokerLostError
 from daybook.core.errors import DaybookError
+from daybook.core.format.frame import Buffer
 from daybook.core.topics.ledger_list import Position
 from daybook.core.topics.name import TopicName
 from daybook.wire.pulsar.batches import is_batch, unpack_batch
@@ -175,7 +176,7 @@ class Consumer:
         command.flow.messagePermits = permits
         return encode_frame(command)
 
-    def _received(self, command: BaseCommand, data: memoryview) -> None:
+    def _received(self, command: BaseCommand, data: Buffer) -> None:
         if command.type == BaseCommand.CLOSE_CONSUMER:
             self._attachment.moved()
         elif command.type == BaseCommand.MESSAGE:

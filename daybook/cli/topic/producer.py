@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from daybook.cli.topic.client import Attachment, TopicClient, close_on_broker
 from daybook.cli.topic.connection import BrokerConnection, BrokerRefusedError
 from daybook.core.errors import DaybookError
+from daybook.core.format.frame import Buffer
 from daybook.core.topics.name import TopicName
 from daybook.runtime.clock import unix_ms
 from daybook.wire.pulsar.batches import BatchMessage, encode_batch
@@ -113,7 +114,7 @@ class Producer:
         for sent in self._pending:
             connection.send(sent.frame)
 
-    def _received(self, command: BaseCommand, _entry: memoryview) -> None:
+    def _received(self, command: BaseCommand, _entry: Buffer) -> None:
         match command.type:
             case BaseCommand.SEND_RECEIPT:
                 if self._pending and command.send_receipt.sequence_id == self._pending[0].sequence_id:

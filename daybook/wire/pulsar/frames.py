@@ -49,8 +49,11 @@ def _wrong_size(size_bytes: int, bytes_max: int) -> PulsarFrameError:
     )
 
 
-def split_frame(frame: bytes | bytearray) -> tuple[bytes, memoryview]:
-    """The command of a frame without its first size, and the entry behind it, which may be empty. Raises PulsarFrameError."""
+def split_frame(frame: bytes | bytearray) -> tuple[bytes, Buffer]:
+    """The command of a frame without its first size, and the entry behind it, which may be empty. Raises PulsarFrameError.
+
+    The entry of a small frame (`bytes`) is a copy, which costs less than views do: garbage collections visit views for as long as they live.
+    """
     if len(frame) < _SIZE.size:
         msg = f"a frame of {len(frame)} bytes has no room for the size of its command"
         raise PulsarFrameError(msg)
@@ -58,6 +61,8 @@ def split_frame(frame: bytes | bytearray) -> tuple[bytes, memoryview]:
     if not _SIZE.size < end <= len(frame):
         msg = f"a command of {end - _SIZE.size} bytes in a frame of {len(frame)}: the client's bytes are no frames of Pulsar's protocol"
         raise PulsarFrameError(msg)
+    if isinstance(frame, bytes):
+        return frame[_SIZE.size : end], frame[end:]
     return bytes(frame[_SIZE.size : end]), memoryview(frame)[end:]
 
 

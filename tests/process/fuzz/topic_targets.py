@@ -6,6 +6,7 @@ from typing import Final
 from crc32c import crc32c
 
 from daybook.core.errors import MetadataError
+from daybook.core.format.frame import Buffer
 from daybook.core.topics.cursor_record import AckedRange, CursorRecord
 from daybook.core.topics.ledger_list import (
     LedgerList,
@@ -39,7 +40,7 @@ from tests.process.fuzz.target import Target
 _SIZES: Final = struct.Struct(">II")
 
 
-def _read_entry(entry: bytes | memoryview) -> None:
+def _read_entry(entry: Buffer) -> None:
     parts = check_entry(entry)
     decode_broker_metadata(parts)
     metadata = decode_metadata(parts)

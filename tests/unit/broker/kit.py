@@ -108,7 +108,7 @@ class FrameClient:
         self._buffer = frame_buffer(FRAME_BYTES_MAX)
         self.is_silent = False
         """Whether PINGs have no answer."""
-        self._frames: list[tuple[BaseCommand, memoryview]] = []
+        self._frames: list[tuple[BaseCommand, Buffer]] = []
 
     def write(self, data: Buffer) -> None:
         """Send bytes as they are."""

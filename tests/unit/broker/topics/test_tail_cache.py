@@ -70,6 +70,6 @@ def test_the_cache_never_holds_more_than_its_bound_and_forgets_ledgers_that_have
         cache.add(ledger_id, ends[ledger_id], [(bytes(rng.randrange(3000)), 1)] * count)
         ends[ledger_id] += count
         assert cache.size_bytes <= cache.bytes_max
-    held = [entry for tail in cache._tails.values() for entry in tail.values()]
-    assert cache.size_bytes == sum(len(entry.data) + ENTRY_COST_BYTES for entry in held)
+    held = [data for tail in cache._tails.values() for data, _ in tail.values()]
+    assert cache.size_bytes == sum(len(data) + ENTRY_COST_BYTES for data in held)
     assert all(cache._tails.values())
