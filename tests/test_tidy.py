@@ -47,6 +47,7 @@ SLEEPS: dict[str, str] = {
     "operator/daybook_operator/kube/lease.py": "the pace of renewals, and of looks at another's Lease",
     "operator/daybook_operator/main.py": "the clock's tick is the event",
     "spark-jobs/daybook_spark/audit/pace.py": "the limit of a bookie is due to the clock",
+    "spark-jobs/daybook_spark/own_tasks.py": "Spark tells Python of no task's end",
     "spark-jobs/daybook_spark/asking.py": "an owner that is busy or moves can only be asked again",
     "tests/cluster/cgroups.py": "processes that were killed leave their cgroup a moment later",
     "tests/cluster/nodes.py": "daemons that start can only be asked again",

@@ -41,6 +41,7 @@ from daybook_spark.compact.places import (
 from daybook_spark.compact.plan import JobPlan, plan_topic
 from daybook_spark.compact.writing import WRITTEN, PartWriter, Written
 from daybook_spark.options import PARTITION_BYTES, Where
+from daybook_spark.own_tasks import own_tasks
 from daybook_spark.write.job import Job, delete_ledgers, ledgers_of
 
 T = TypeVar("T")
@@ -120,7 +121,8 @@ def compact_topic(
             return Compacted(plan.entries, plan.size_bytes, keyed, kept)
         writer = PartWriter(where, str(name), job.job_id, plan.quorum, plan.pool, plan.keeps_keyless, keyless)
         try:
-            written = _write(spark, places, plan, writer)
+            with own_tasks(spark):
+                written = _write(spark, places, plan, writer)
         except BaseException:
             _connected(where, lambda client: _delete_all(client, job))
             raise

@@ -20,6 +20,7 @@ from daybook_spark.jobs.restore_topic import RestoreSettings, restore_topic
 from daybook_spark.jobs.restoring import CopyWritten, LedgerRestore, restore_ledgers
 from daybook_spark.jobs.result import Done, JobSummary, TopicResult, attempt, leave_results, summary_of
 from daybook_spark.options import Where
+from daybook_spark.own_tasks import own_tasks
 from daybook_spark.progress import OnProgress, tasks_progress
 
 JOB: Final = "restore"
@@ -42,7 +43,8 @@ def run_restore(
 
     def restore(restores: Sequence[LedgerRestore]) -> list[CopyWritten]:
         tasks = spark.sparkContext.parallelize(restores, len(restores))
-        return tasks.mapPartitions(partial(restore_ledgers, where=where)).collect()
+        with own_tasks(spark):
+            return tasks.mapPartitions(partial(restore_ledgers, where=where)).collect()
 
     async def part(name: TopicName) -> Done:
         async with open_client(where) as client:

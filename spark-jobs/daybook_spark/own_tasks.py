@@ -1,0 +1,66 @@
+"""A block of Spark jobs that none of its tasks outlives, so that what follows may delete what tasks have written.
+
+A job that fails returns while others of its tasks still run: Spark asks them to end, and kills the process of one that does not listen after
+`spark.python.task.killTimeout` (two seconds). A task that makes a ledger within that time, behind the search for the job's ledgers, leaves
+it to a retention (rule 71). A copy of a task that Spark repeats out of impatience (speculation) may outlive a job that succeeds.
+"""
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext, StatusTracker
+from pyspark.sql import SparkSession
+
+from daybook.runtime.clock import monotonic_s
+from daybook.runtime.logs import get_logger
+
+END_S: Final = 30.0
+"""How long tasks are waited for: one whose executor is cut off may run for longer."""
+_POLL_S: Final = 0.1
+_GROUP: Final = "spark.jobGroup.id"
+_RUNNING: Final = "RUNNING"
+
+log = get_logger(__name__)
+
+
+@contextmanager
+def own_tasks(spark: SparkSession) -> Iterator[None]:
+    """Run the jobs of this thread within the block as one job group; when the block is left, its tasks have ended, or END_S are over."""
+    context, group = spark.sparkContext, uuid.uuid4().hex
+    former = context.getLocalProperty(_GROUP)
+    context.setLocalProperty(_GROUP, group)
+    try:
+        yield
+    finally:
+        try:
+            context.setLocalProperty(_GROUP, former)  # type: ignore[arg-type]  # None removes it
+            _end(context, group)
+        except Py4JError as error:  # Spark itself has ended, and the block's own error says more
+            log.warning("nobody knows whether tasks of a job still run", why=str(error))
+
+
+def _end(context: SparkContext, group: str) -> None:
+    """End what an interrupt left running, and wait."""
+    context.cancelJobGroup(group)
+    tracker = context.statusTracker()
+    deadline_s = monotonic_s() + END_S
+    while _has_tasks(tracker, group):
+        if monotonic_s() > deadline_s:
+            log.warning("tasks of a job still run: what they leave a retention deletes (rule 71)")
+            return
+        time.sleep(_POLL_S)
+
+
+def _has_tasks(tracker: StatusTracker, group: str) -> bool:
+    """Whether a job of the group, or a task of it, runs. Spark learns of each task that began before it learns of the job's end."""
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    if any(job.status == _RUNNING for job in jobs if job is not None):
+        return True
+    stages = {stage for job in jobs if job is not None for stage in job.stageIds}
+    return any(
+        info.numActiveTasks > 0 for info in map(tracker.getStageInfo, sorted(stages)) if info is not None
+    )
