@@ -31,24 +31,39 @@ log = get_logger(__name__)
 def own_tasks(spark: SparkSession) -> Iterator[None]:
     """Run the jobs of this thread within the block as one job group; when the block is left, its tasks have ended, or END_S are over."""
     context, group = spark.sparkContext, uuid.uuid4().hex
-    former = context.getLocalProperty(_GROUP)
-    context.setLocalProperty(_GROUP, group)
     try:
-        yield
+        with _group(context, group):
+            yield
     finally:
         try:
-            context.setLocalProperty(_GROUP, former)  # type: ignore[arg-type]  # None removes it
             _end(context, group)
         except Py4JError as error:  # Spark itself has ended, and the block's own error says more
             log.warning("nobody knows whether tasks of a job still run", why=str(error))
 
 
+@contextmanager
+def _group(context: SparkContext, group: str) -> Iterator[None]:
+    """The jobs of this thread belong to `group` within the block."""
+    former = context.getLocalProperty(_GROUP)
+    context.setLocalProperty(_GROUP, group)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_GROUP, former)  # type: ignore[arg-type]  # None removes it
+
+
 def _end(context: SparkContext, group: str) -> None:
-    """End what an interrupt left running, and wait."""
+    """End what an interrupt left running, and wait.
+
+    The tracker learns of everything late, but in its order. So a job without tasks, which needs no slot, tells when it knows all that began before.
+    """
     context.cancelJobGroup(group)
+    last = f"{group}-last"
+    with _group(context, last):
+        context.emptyRDD().collect()
     tracker = context.statusTracker()
     deadline_s = monotonic_s() + END_S
-    while _has_tasks(tracker, group):
+    while not tracker.getJobIdsForGroup(last) or _has_tasks(tracker, group):
         if monotonic_s() > deadline_s:
             log.warning("tasks of a job still run: what they leave a retention deletes (rule 71)")
             return
@@ -56,7 +71,7 @@ def _end(context: SparkContext, group: str) -> None:
 
 
 def _has_tasks(tracker: StatusTracker, group: str) -> bool:
-    """Whether a job of the group, or a task of it, runs. Spark learns of each task that began before it learns of the job's end."""
+    """Whether a job of the group, or a task of it, runs."""
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     if any(job.status == _RUNNING for job in jobs if job is not None):
         return True
