@@ -36,8 +36,7 @@ OPEN_LEDGERS: Final = """\
 One client has all ledgers open (E=3 Qw=3 Qa=2) on three bookies. Memory is measured when each ledger has two entries; it is the increase caused by the
 ledgers, for the bookie with the largest. Idle: nothing is appended for ten seconds. "Seen" is the time from the acknowledgement
 until a reader has the entry, which needs the next LAC (at most 100 ms later, rule 48). At the end the client dies, and another
-client recovers all of its ledgers, 16 at a time (a client's default is 64). The figures are of a client that stepped every writer twenty times a second;
-since then only writers that wait for a moment are woken ([performance.md](performance.md#levers-for-many-ledgers)).
+client recovers all of its ledgers, 16 at a time (a client's default is 64).
 """
 
 LARGE_STORE: Final = """\
