@@ -31,37 +31,33 @@ log = get_logger(__name__)
 def own_tasks(spark: SparkSession) -> Iterator[None]:
     """Run the jobs of this thread within the block as one job group; when the block is left, its tasks have ended, or END_S are over."""
     context, group = spark.sparkContext, uuid.uuid4().hex
-    try:
-        with _group(context, group):
-            yield
-    finally:
-        try:
-            _end(context, group)
-        except Py4JError as error:  # Spark itself has ended, and the block's own error says more
-            log.warning("nobody knows whether tasks of a job still run", why=str(error))
-
-
-@contextmanager
-def _group(context: SparkContext, group: str) -> Iterator[None]:
-    """The jobs of this thread belong to `group` within the block."""
     former = context.getLocalProperty(_GROUP)
     context.setLocalProperty(_GROUP, group)
     try:
         yield
     finally:
-        context.setLocalProperty(_GROUP, former)  # type: ignore[arg-type]  # None removes it
+        try:
+            context.cancelJobGroup(group)  # what an interrupt left running
+            last = _run_last(context, group)
+            context.setLocalProperty(_GROUP, former)  # type: ignore[arg-type]  # None removes it
+            _wait(context.statusTracker(), group, last)
+        except Py4JError as error:  # Spark itself has ended, and the block's own error says more
+            log.warning("nobody knows whether tasks of a job still run", why=str(error))
 
 
-def _end(context: SparkContext, group: str) -> None:
-    """End what an interrupt left running, and wait.
+def _run_last(context: SparkContext, group: str) -> str:
+    """Run a job without tasks, which needs no slot, in a group of its own, and return that.
 
-    The tracker learns of everything late, but in its order. So a job without tasks, which needs no slot, tells when it knows all that began before.
+    The tracker learns of everything late, but in its order: once it knows this job, it knows all that began before.
     """
-    context.cancelJobGroup(group)
     last = f"{group}-last"
-    with _group(context, last):
-        context.emptyRDD().collect()
-    tracker = context.statusTracker()
+    context.setLocalProperty(_GROUP, last)
+    context.emptyRDD().collect()
+    return last
+
+
+def _wait(tracker: StatusTracker, group: str, last: str) -> None:
+    """Return once the tracker knows the group `last`, and no task of `group` runs any more, or END_S are over."""
     deadline_s = monotonic_s() + END_S
     while not tracker.getJobIdsForGroup(last) or _has_tasks(tracker, group):
         if monotonic_s() > deadline_s:
@@ -72,10 +68,8 @@ def _end(context: SparkContext, group: str) -> None:
 
 def _has_tasks(tracker: StatusTracker, group: str) -> bool:
     """Whether a job of the group, or a task of it, runs."""
-    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-    if any(job.status == _RUNNING for job in jobs if job is not None):
+    jobs = list(filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group))))
+    if any(job.status == _RUNNING for job in jobs):
         return True
-    stages = {stage for job in jobs if job is not None for stage in job.stageIds}
-    return any(
-        info.numActiveTasks > 0 for info in map(tracker.getStageInfo, sorted(stages)) if info is not None
-    )
+    ids = {stage for job in jobs for stage in job.stageIds}
+    return any(stage.numActiveTasks for stage in filter(None, map(tracker.getStageInfo, ids)))
