@@ -45,7 +45,7 @@ NO_REQUEST: Final = 2**64 - 1
 CONNECT_TIMEOUT_S: Final = 10.0
 """How long a client may take for CONNECT."""
 _TO_CLOSED_PRODUCERS_MAX: Final = 10_000
-JOINED_BYTES_MAX: Final = 64 * 1024
+_JOINED_BYTES_MAX: Final = 64 * 1024
 """What one turn sends is copied into one piece up to this size: a piece for each receipt costs asyncio more."""
 _PENDING: Final = "pending bytes of the connection"
 _BUDGET: Final = "pending bytes of the broker"
@@ -287,7 +287,7 @@ class Connection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         out, self._out = self._out, []
         if out and self._transport is not None:
-            if sum(map(len, out)) <= JOINED_BYTES_MAX:
+            if sum(map(len, out)) <= _JOINED_BYTES_MAX:
                 self._transport.write(b"".join(out))
             else:
                 self._transport.writelines(out)
