@@ -3,6 +3,9 @@
 A job that fails returns while others of its tasks still run: Spark asks them to end, and kills the process of one that does not listen after
 `spark.python.task.killTimeout` (two seconds). A task that makes a ledger within that time, behind the search for the job's ledgers, leaves
 it to a retention (rule 71). A copy of a task that Spark repeats out of impatience (speculation) may outlive a job that succeeds.
+
+What ends is what Spark counts. It counts a task as ended once it has asked for the end of its process, which on a busy machine runs for some
+milliseconds more. What it makes in these is left to a retention, too.
 """
 
 import time
@@ -28,13 +31,13 @@ log = get_logger(__name__)
 
 
 @contextmanager
-def own_tasks(spark: SparkSession) -> Iterator[None]:
-    """Run the jobs of this thread within the block as one job group; when the block is left, its tasks have ended, or END_S are over."""
+def own_tasks(spark: SparkSession) -> Iterator[str]:
+    """Run the jobs of this thread within the block as one job group, whose name it gives; when the block is left, its tasks have ended, or END_S are over."""
     context, group = spark.sparkContext, uuid.uuid4().hex
     former = context.getLocalProperty(_GROUP)
     context.setLocalProperty(_GROUP, group)
     try:
-        yield
+        yield group
     finally:
         try:
             context.cancelJobGroup(group)  # what an interrupt left running

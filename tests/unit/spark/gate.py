@@ -36,6 +36,12 @@ class Gate:
         while len(self._held) < tasks:
             self._held.append(self._listener.accept()[0])
 
+    def wait_until_gone(self) -> None:
+        """Return once the process of each task that waits has ended. For a gate that is closed. Raises TimeoutError."""
+        for each in self._held:
+            each.settimeout(LIMIT_S)
+            assert each.recv(1) == b"", "a task sends nothing"
+
     def waiting(self) -> int:
         """How many tasks wait now: one whose process has ended does not. For a gate that is closed."""
         return sum(map(_runs, self._held))
