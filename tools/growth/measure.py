@@ -13,6 +13,12 @@ from typing import Any, Final
 
 MIB: Final = 1 << 20
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
+_SAY_PEAK: Final = (
+    "import atexit, pathlib, sys\n"
+    "status = pathlib.Path('/proc/self/status')\n"
+    "atexit.register(lambda: print(status.read_text().partition('VmHWM:')[2].split()[0], file=sys.stderr))\n"
+)
+"""At its end a process says how much memory it had at most, in KiB. What `wait4` says of it includes what its parent had at its start."""
 
 Note = Callable[..., None]
 """`note(what, size, **figures)`: one measurement of `what` at `size`."""
@@ -54,7 +60,8 @@ def run_daybook(
 
     Raises RuntimeError for another exit code than `codes`.
     """
-    command = daybook_command(*arguments, "--dir", str(directory))
+    python, option, program, *words = daybook_command(*arguments, "--dir", str(directory))
+    command = [python, option, _SAY_PEAK + program, *words]
     begin = time.perf_counter()
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, **(env or {})}
@@ -63,15 +70,16 @@ def run_daybook(
     stopping = Timer(stop_after_s or 0, process.send_signal, [signal.SIGINT])
     if stop_after_s is not None:
         stopping.start()
-    said = process.stderr.read()
+    said = process.stderr.read().decode(errors="replace")
     stopping.cancel()
     _, status, used = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - begin
     code = process.returncode = os.waitstatus_to_exitcode(status)
     if code not in codes:
-        msg = f"{' '.join(command)} ended with {code}: {said.decode(errors='replace')[-2000:]}"
+        msg = f"daybook {' '.join(arguments)} ended with {code}: {said[-2000:]}"
         raise RuntimeError(msg)
-    return Usage(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, code)
+    peak_kib = int(said.split()[-1])
+    return Usage(seconds, used.ru_utime + used.ru_stime, peak_kib / 1024, code)
 
 
 def rss_anon_mib(pid: int) -> float:
