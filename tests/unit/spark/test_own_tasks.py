@@ -40,7 +40,9 @@ def one_of_each(port: int, port_of_failing: int) -> Callable[[Iterable[int]], It
 def active_tasks(spark: "SparkSession", group: str) -> int:
     """The tasks of a job group that run, as Spark counts them."""
     tracker = spark.sparkContext.statusTracker()
-    jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)))
+    ids = tracker.getJobIdsForGroup(group)
+    assert ids, "a block's jobs are in its group"
+    jobs = filter(None, map(tracker.getJobInfo, ids))
     stages = filter(None, (tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds))
     return sum(stage.numActiveTasks for stage in stages)
 
