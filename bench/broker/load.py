@@ -168,10 +168,11 @@ def many(client: pulsar.Client, topic: str, topics: int, rate: int, count: int) 
         outstanding.answered(result, message_id)
 
     at_a_tick = max(1, rate // TICKS_PER_S)
+    firsts = range(0, count, at_a_tick)
     begin = time.perf_counter()
-    for tick, due in enumerate(pace(begin, -(-count // at_a_tick), rate / at_a_tick)):
+    for first_due, due in zip(firsts, pace(begin, len(firsts), rate / at_a_tick), strict=True):
         sent = partial(answered, due)
-        for number in range(tick * at_a_tick, min(count, (tick + 1) * at_a_tick)):
+        for number in range(first_due, min(count, first_due + at_a_tick)):
             producers[number % topics].send_async(data, sent)
     outstanding.wait()
     elapsed = time.perf_counter() - begin
