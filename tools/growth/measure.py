@@ -13,6 +13,7 @@ from typing import Any, Final
 
 MIB: Final = 1 << 20
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
+_PROGRAM: Final = "from daybook.cli.main import app; app()"
 _SAY_PEAK: Final = (
     "import atexit, pathlib, sys\n"
     "status = pathlib.Path('/proc/self/status')\n"
@@ -46,7 +47,7 @@ class Usage:
 
 def daybook_command(*arguments: str) -> list[str]:
     """The words of `daybook …`, of this environment."""
-    return [sys.executable, "-c", "from daybook.cli.main import app; app()", *arguments]
+    return [sys.executable, "-c", _PROGRAM, *arguments]
 
 
 def run_daybook(
@@ -60,8 +61,7 @@ def run_daybook(
 
     Raises RuntimeError for another exit code than `codes`.
     """
-    python, option, program, *words = daybook_command(*arguments, "--dir", str(directory))
-    command = [python, option, _SAY_PEAK + program, *words]
+    command = [sys.executable, "-c", _SAY_PEAK + _PROGRAM, *arguments, "--dir", str(directory)]
     begin = time.perf_counter()
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, **(env or {})}
