@@ -17,6 +17,7 @@ from daybook.core.format.frame import (
     frame_entry_ids,
     frame_payloads,
 )
+from daybook.core.format.payload_run import PayloadRun, joined_payloads, sound_run
 from daybook.core.ids import EntryId
 
 
@@ -71,11 +72,19 @@ def joined(runs: Sequence[EntryRun]) -> EntryRun:
     """The entries of all runs, which follow each other in rising order."""
     if len(runs) == 1:
         return runs[0]
-    payloads = list(chain.from_iterable(run.payloads for run in runs))
+    payloads = joined_payloads([run.payloads for run in runs])
     span = range(runs[0].entry_ids[0], runs[-1].entry_ids[-1] + 1) if payloads else range(0)
     if len(span) == len(payloads):
         return EntryRun(span, payloads)
     return EntryRun(list(chain.from_iterable(run.entry_ids for run in runs)), payloads)
+
+
+def payload_sizes(entries: Sequence[Entry]) -> list[int]:
+    """The sizes of the payloads in bytes."""
+    payloads = payloads_of(entries)
+    if isinstance(payloads, PayloadRun):
+        return [payloads.entry_bytes] * len(payloads)
+    return list(map(len, payloads))
 
 
 def payloads_of(entries: Sequence[Entry]) -> Sequence[bytes]:
@@ -86,6 +95,8 @@ def payloads_of(entries: Sequence[Entry]) -> Sequence[bytes]:
 def decode_entries(buffer: Buffer, header: FrameHeader, offset: int = 0) -> tuple[EntryRun, list[EntryId]]:
     """The frame's entries whose checksum holds, and the ids of those whose does not (rule 44); raises FrameError."""
     entry_ids = frame_entry_ids(buffer, header, offset)
+    if isinstance(entry_ids, range) and (run := sound_run(buffer, header, offset, entry_ids)) is not None:
+        return EntryRun(entry_ids, run), []
     payloads = frame_payloads(buffer, header, offset)
     _, _, expected = frame_columns(buffer, header, offset)
     actual = entry_crcs(header.ledger_id, entry_ids, payloads)

@@ -61,7 +61,9 @@ assert HEADER_BYTES == 64
 assert sys.byteorder == "little", "columns are packed in native order, which must be little-endian"
 
 _DENSE_DELTAS: Final = array("I", range(FRAME_ENTRIES_MAX)).tobytes()
-_LOW_BYTE_CRCS: Final = tuple(crc32c(_ID.pack(low)) ^ crc32c(_ID.pack(0)) for low in range(0x100))
+_LOW_BYTE_CRCS: Final = array(
+    "I", [crc32c(_ID.pack(low)) ^ crc32c(_ID.pack(0)) for low in range(0x100)]
+).tobytes()
 """How the CRC of an id differs by its lowest byte; a CRC is linear, so this holds in every ledger and for all other bytes."""
 _SMALL_RUN: Final = 8
 """Entries for which a table would take longer."""
@@ -108,20 +110,29 @@ def entry_crc(ledger_id: LedgerId, entry_id: EntryId, payload: Buffer) -> int:
 
 def entry_crcs(ledger_id: LedgerId, entry_ids: Sequence[EntryId], payloads: Sequence[Buffer]) -> list[int]:
     """`entry_crc` of many entries, in loops that stay in C."""
-    seed = ledger_seed(ledger_id)
     if isinstance(entry_ids, range) and entry_ids.step == 1 and len(entry_ids) >= _SMALL_RUN:
-        return list(map(crc32c, payloads, _id_crcs(seed, entry_ids)))
+        return list(map(crc32c, payloads, array("I", id_crcs(ledger_id, entry_ids))))
+    seed = ledger_seed(ledger_id)
     return list(map(crc32c, payloads, map(crc32c, map(_ID.pack, entry_ids), repeat(seed))))
 
 
-def _id_crcs(seed: int, entry_ids: range) -> list[int]:
-    """The CRC of each id, with which that of the payload begins: one call for each 256 ids."""
+def id_crcs(ledger_id: LedgerId, entry_ids: range) -> bytes:
+    """The CRC of the ids of each entry, with which that of its payload begins, 32 bits each: one call for each 256 entries."""
+    seed = ledger_seed(ledger_id)
     first, end = entry_ids.start, entry_ids.stop
-    crcs: list[int] = []
+    crcs: list[bytes] = []
+    low: list[bytes] = []
     for base in range(first & ~0xFF, end, 0x100):
-        crc = crc32c(_ID.pack(base), seed)
-        crcs += map(crc.__xor__, _LOW_BYTE_CRCS[max(first - base, 0) : end - base])
-    return crcs
+        begin, stop = max(first - base, 0), min(end - base, 0x100)
+        crcs.append(_CRC.pack(crc32c(_ID.pack(base), seed)) * (stop - begin))
+        low.append(_LOW_BYTE_CRCS[COLUMN_BYTES * begin : COLUMN_BYTES * stop])
+    return xor(b"".join(crcs), b"".join(low))
+
+
+def xor(one: Buffer, other: Buffer) -> bytes:
+    """The bytes of two runs of the same length, combined by XOR."""
+    assert len(one) == len(other)
+    return (int.from_bytes(one, "little") ^ int.from_bytes(other, "little")).to_bytes(len(one), "little")
 
 
 def encode_frame(
@@ -307,16 +318,26 @@ def check_body(buffer: Buffer, header: FrameHeader, offset: int = 0) -> None:
         if not delta and length == header.payload_bytes <= ENTRY_BYTES_MAX:
             return
     column = COLUMN_BYTES * count
-    deltas = view[body_start : body_start + column]
-    lengths = array("I", view[body_start + column : body_start + 2 * column].tobytes())
-    if sum(lengths) != header.payload_bytes:
-        msg = f"the lengths of the entries add up to {sum(lengths)}, the header says {header.payload_bytes}"
+    deltas = view[body_start : body_start + column].tobytes()
+    _check_lengths(header, view[body_start + column : body_start + 2 * column].tobytes())
+    if deltas != _DENSE_DELTAS[:column]:
+        _check_rising(header, array("I", deltas))
+
+
+def _check_lengths(header: FrameHeader, column: bytes) -> None:
+    """Raise FrameError unless the entries' lengths add up to what the header says, and none is too long."""
+    if column == column[:COLUMN_BYTES] * header.count:  # one size: without a number for each
+        lengths = array("I", column[:COLUMN_BYTES])
+        total = sum(lengths) * header.count
+    else:
+        lengths = array("I", column)
+        total = sum(lengths)
+    if total != header.payload_bytes:
+        msg = f"the lengths of the entries add up to {total}, the header says {header.payload_bytes}"
         raise FrameError(msg)
-    if count and max(lengths) > ENTRY_BYTES_MAX:
+    if max(lengths, default=0) > ENTRY_BYTES_MAX:
         msg = f"an entry of {max(lengths)} bytes: at most {ENTRY_BYTES_MAX} are allowed"
         raise FrameError(msg)
-    if deltas != _DENSE_DELTAS[:column]:
-        _check_rising(header, array("I", deltas.tobytes()))
 
 
 def damaged_frames(message: Buffer, frames: Sequence[tuple[FrameHeader, int]]) -> dict[int, FrameError]:

@@ -11,7 +11,7 @@ from itertools import accumulate, takewhile
 
 from daybook.core.effects import SendRead
 from daybook.core.events import ReadAnswered
-from daybook.core.format.entries import Entry, payloads_of
+from daybook.core.format.entries import Entry, payload_sizes
 from daybook.core.ids import EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.quorum import write_set
@@ -60,7 +60,7 @@ def take_answer(ask: SendRead, answer: ReadAnswered, suspects: Suspects, now_ms:
 
 def fitting(entries: Sequence[Entry], bytes_max: int) -> Sequence[Entry]:
     """The first of `entries` that have at most `bytes_max` bytes of payload together; at least one."""
-    sizes = list(map(len, payloads_of(entries)))
+    sizes = payload_sizes(entries)
     if sum(sizes) <= bytes_max:
         return entries
     return entries[: max(1, sum(1 for total in accumulate(sizes) if total <= bytes_max))]

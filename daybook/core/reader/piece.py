@@ -13,7 +13,7 @@ from operator import itemgetter
 from daybook.core.effects import Deliver
 from daybook.core.errors import Code
 from daybook.core.events import ReadAnswered
-from daybook.core.format.entries import Entry, payloads_of
+from daybook.core.format.entries import Entry, payload_sizes
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.quorum import Quorum, write_set, write_set_masks
 
@@ -193,7 +193,7 @@ class Piece:
         return run
 
     def _pass_on(self, entries: Sequence[Entry]) -> None:
-        size_bytes = sum(map(len, payloads_of(entries)))
+        size_bytes = sum(payload_sizes(entries))
         self.ready.append(Deliver(entries, size_bytes))
         self.ready_bytes += size_bytes
         self.cursor = entries[-1][0] + 1

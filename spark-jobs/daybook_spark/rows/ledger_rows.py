@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from daybook.core.format.entries import Entry, payloads_of
+from daybook.core.format.payload_run import PayloadRun
 from daybook.core.ids import EntryId, LedgerId
 
 NUMBERED_ROWS_MAX: Final = 65_536
@@ -53,6 +54,11 @@ def _numbers(name: str, ledger_id: LedgerId, first: EntryId, last: EntryId) -> p
 
 def _values(run: Sequence[Entry]) -> pa.Array:
     payloads = payloads_of(run)
-    offsets = np.fromiter(accumulate(map(len, payloads), initial=0), np.int32, len(run) + 1)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(payloads))]
+    if isinstance(payloads, PayloadRun):
+        offsets = np.arange(len(run) + 1, dtype=np.int32) * np.int32(payloads.entry_bytes)
+        values = payloads.joined()
+    else:
+        offsets = np.fromiter(accumulate(map(len, payloads), initial=0), np.int32, len(run) + 1)
+        values = b"".join(payloads)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
     return pa.Array.from_buffers(pa.binary(), len(run), buffers)

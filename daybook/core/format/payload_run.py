@@ -1,0 +1,143 @@
+"""Payloads of one size that follow each other, as frames bring them: one checksum for all of them, and cut apart where somebody looks.
+
+Whoever passes many entries on (into a column of Arrow, a file, an answer) needs no object for each. To make one takes longer than to
+check it, and a call of the checksum for each payload takes longer than the checksum itself.
+
+**The checksum of every entry is checked by a single one (rule 44).** The CRC of an entry goes on from the CRC of its ids to its payload.
+A CRC is linear: to change the four bytes that come next by XOR is to change the state itself. So each payload's first four bytes are
+changed for a moment by the difference between the CRC that the payload before should have and the CRC of this one's ids. Then the
+state is right at a payload if it was right at the one before and that one is sound, and the last CRC is what it should be if all are.
+An error within one entry is found exactly if its own CRC finds it, as each later step maps different states to different ones. Errors
+of several entries hide each other as rarely as those of several parts of a block hide from the block's checksum (ADR 16).
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import Final, overload
+
+from crc32c import crc32c
+
+from daybook.core.format.frame import (
+    COLUMN_BYTES,
+    HEADER_BYTES,
+    ROW_BYTES,
+    Buffer,
+    FrameHeader,
+    id_crcs,
+    xor,
+)
+from daybook.core.ids import LedgerId
+
+COUNT_MIN: Final = 8
+"""Of fewer payloads each is cut out and checked by itself in less time."""
+_CRC: Final = struct.Struct("<I")
+
+
+class PayloadRun(Sequence[bytes]):
+    """Payloads of `entry_bytes` each. Nobody changes it."""
+
+    __slots__ = ("entry_bytes", "parts")
+
+    def __init__(self, entry_bytes: int, parts: Sequence[Buffer]) -> None:
+        """Each of `parts` holds whole payloads behind each other."""
+        self.entry_bytes = entry_bytes
+        self.parts = parts
+
+    def joined(self) -> Buffer:
+        """All of them behind each other."""
+        return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts)) // self.entry_bytes
+
+    def __iter__(self) -> Iterator[bytes]:
+        size = self.entry_bytes
+        return chain.from_iterable([_cutter(size, len(part) // size).unpack(part) for part in self.parts])
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[bytes]: ...
+
+    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(index, int):
+            at = range(len(self))[index]
+            (payload,) = self._between(at, at + 1)
+            return bytes(payload)
+        first, end, step = index.indices(len(self))
+        return PayloadRun(self.entry_bytes, self._between(first, end)) if step == 1 else tuple(self)[index]
+
+    def _between(self, first: int, end: int) -> list[Buffer]:
+        """The payloads [first, end), in parts."""
+        begin, stop = first * self.entry_bytes, end * self.entry_bytes
+        found: list[Buffer] = []
+        for part in self.parts:
+            size_bytes = len(part)
+            if begin <= 0 and size_bytes <= stop:
+                found.append(part)
+            elif max(begin, 0) < min(stop, size_bytes):
+                found.append(part[max(begin, 0) : stop])
+            begin, stop = begin - size_bytes, stop - size_bytes
+        return found
+
+
+def joined_payloads(runs: Sequence[Sequence[bytes]]) -> Sequence[bytes]:
+    """All payloads behind each other, whole if they have one size."""
+    parts: list[Buffer] = []
+    sizes: set[int] = set()
+    for run in runs:
+        if not isinstance(run, PayloadRun):
+            return list(chain.from_iterable(runs))
+        parts += run.parts
+        sizes.add(run.entry_bytes)
+    return PayloadRun(sizes.pop(), parts) if len(sizes) == 1 else list(chain.from_iterable(runs))
+
+
+def sound_run(buffer: Buffer, header: FrameHeader, offset: int, entry_ids: range) -> PayloadRun | None:
+    """The payloads of the frame at `offset`, copied out of the buffer, if they have one size and every entry's checksum holds.
+
+    None of a frame with few entries, with several sizes, or with any damage: then look at each.
+    """
+    view, count = memoryview(buffer), header.count
+    if count < COUNT_MIN:
+        return None
+    column = COLUMN_BYTES * count
+    lengths = offset + HEADER_BYTES + column
+    sizes = view[lengths : lengths + column].tobytes()
+    entry_bytes = header.payload_bytes // count
+    if entry_bytes < _CRC.size or sizes != _CRC.pack(entry_bytes) * count:
+        return None
+    crcs = view[lengths + column : lengths + 2 * column].tobytes()
+    begin = offset + HEADER_BYTES + ROW_BYTES * count
+    payloads = bytearray(view[begin : begin + entry_bytes * count])
+    if not are_sound(payloads, entry_bytes, header.ledger_id, entry_ids, crcs):
+        return None
+    return PayloadRun(entry_bytes, [payloads])
+
+
+def are_sound(
+    payloads: bytearray, entry_bytes: int, ledger_id: LedgerId, entry_ids: range, crcs: bytes
+) -> bool:
+    """Whether every payload of `entry_bytes` (4 or more) has its checksum in `crcs`, a 32-bit number each.
+
+    `payloads` is changed for the time of the call.
+    """
+    begins = id_crcs(ledger_id, entry_ids)
+    changes = xor(crcs[: -_CRC.size], begins[_CRC.size :])
+    first_bytes = [slice(entry_bytes + n, None, entry_bytes) for n in range(_CRC.size)]
+    kept = [payloads[each] for each in first_bytes]
+    for n, each in enumerate(first_bytes):
+        payloads[each] = xor(kept[n], changes[n :: _CRC.size])
+    found = crc32c(payloads, int.from_bytes(begins[: _CRC.size], "little"))
+    for n, each in enumerate(first_bytes):
+        payloads[each] = kept[n]
+    return found == int.from_bytes(crcs[-_CRC.size :], "little")
+
+
+@lru_cache(maxsize=8)
+def _cutter(entry_bytes: int, count: int) -> struct.Struct:
+    """Cuts payloads apart. To make it takes as long as to cut."""
+    return struct.Struct(f"{entry_bytes}s" * count)

@@ -1,0 +1,173 @@
+"""Payloads of one size: one checksum says what the checksums of all entries say, and they behave as the list that they stand for."""
+
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daybook.core.format.entries import Entry, EntryRun, decode_entries, joined, payload_sizes
+from daybook.core.format.frame import (
+    COLUMN_BYTES,
+    HEADER_BYTES,
+    decode_header,
+    encode_frame,
+    entry_crcs,
+    id_crcs,
+)
+from daybook.core.format.payload_run import COUNT_MIN, PayloadRun, joined_payloads, sound_run
+
+LEDGER = 7
+FIRST = 250
+"""So that the ids of a frame go past a byte's end."""
+
+
+def payloads_of_one_size(count: int, size: int) -> list[bytes]:
+    return [bytes((number * 7 + n) % 251 for n in range(size)) for number in range(count)]
+
+
+def frame_of(
+    payloads: list[bytes], *, ledger_id: int = LEDGER, first: int = FIRST, crcs: list[int] | None = None
+) -> bytearray:
+    ids = range(first, first + len(payloads))
+    return bytearray(encode_frame(LEDGER, FIRST, payloads, crcs or entry_crcs(ledger_id, ids, payloads)))
+
+
+def run_of(data: bytearray) -> PayloadRun | None:
+    header = decode_header(data)
+    return sound_run(data, header, 0, range(FIRST, FIRST + header.count))
+
+
+def bad_entries(data: bytearray) -> list[int]:
+    """What the checksum of each entry says, one by one."""
+    good, bad = decode_entries(data, decode_header(data))
+    assert sorted([entry.entry_id for entry in good] + bad) == list(
+        range(FIRST, FIRST + len(good) + len(bad))
+    )
+    return bad
+
+
+SIZES = st.tuples(st.integers(COUNT_MIN, 600), st.integers(4, 70))
+
+
+@given(SIZES)
+def test_a_sound_frame_of_one_size_is_kept_as_it_is(counted: tuple[int, int]) -> None:
+    payloads = payloads_of_one_size(*counted)
+    data = frame_of(payloads)
+    before = bytes(data)
+    run = run_of(data)
+    assert run is not None
+    assert list(run) == payloads
+    assert data == before
+
+
+@given(SIZES, st.data())
+def test_rule_44_damage_of_any_byte_is_found_and_costs_one_entry(
+    counted: tuple[int, int], draw: st.DataObject
+) -> None:
+    count, size = counted
+    data = frame_of(payloads_of_one_size(count, size))
+    checksums = HEADER_BYTES + 2 * COLUMN_BYTES * count
+    at = draw.draw(st.integers(checksums, len(data) - 1))
+    data[at] ^= draw.draw(st.integers(1, 255))
+    assert run_of(data) is None
+    column = checksums + COLUMN_BYTES * count
+    row = (at - checksums) // COLUMN_BYTES if at < column else (at - column) // size
+    assert bad_entries(data) == [FIRST + row]
+
+
+@pytest.mark.parametrize("count", [COUNT_MIN, COUNT_MIN + 1, 300])
+def test_rule_44_payloads_that_changed_places_are_found(count: int) -> None:
+    payloads = payloads_of_one_size(count, 20)
+    crcs = entry_crcs(LEDGER, range(FIRST, FIRST + count), payloads)
+    assert run_of(frame_of([*payloads[1:], payloads[0]], crcs=crcs)) is None
+    swapped = [payloads[1], payloads[0], *payloads[2:]]
+    assert run_of(frame_of(swapped, crcs=crcs)) is None
+    assert bad_entries(frame_of(swapped, crcs=crcs)) == [FIRST, FIRST + 1]
+
+
+@pytest.mark.parametrize("count", [COUNT_MIN, COUNT_MIN + 1, 300])
+@pytest.mark.parametrize(
+    ("ledger_id", "first"),
+    [(LEDGER + 1, FIRST), (2**40, FIRST), (LEDGER, FIRST + 1), (LEDGER, FIRST + 256), (LEDGER, 2**33)],
+)
+def test_rule_44_entries_of_other_ids_are_found(count: int, ledger_id: int, first: int) -> None:
+    """All of them are wrong by a like amount, so that errors could cancel each other out."""
+    data = frame_of(payloads_of_one_size(count, 16), ledger_id=ledger_id, first=first)
+    assert run_of(data) is None
+    assert bad_entries(data) == list(range(FIRST, FIRST + count))
+
+
+@pytest.mark.parametrize("count", [COUNT_MIN, 300])
+def test_rule_44_the_same_damage_of_all_entries_is_found(count: int) -> None:
+    payloads = payloads_of_one_size(count, 16)
+    crcs = entry_crcs(LEDGER, range(FIRST, FIRST + count), payloads)
+    data = frame_of([bytes([payload[0] ^ 1]) + payload[1:] for payload in payloads], crcs=crcs)
+    assert run_of(data) is None
+    assert len(bad_entries(data)) == count
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        payloads_of_one_size(COUNT_MIN - 1, 20),
+        payloads_of_one_size(COUNT_MIN, 3),
+        [b""] * COUNT_MIN,
+        [*payloads_of_one_size(COUNT_MIN, 20), bytes(21)],
+        [*payloads_of_one_size(COUNT_MIN, 20), bytes(19), bytes(21)],
+    ],
+    ids=["few", "short", "empty", "longer", "the same on average"],
+)
+def test_other_frames_are_looked_at_entry_by_entry(payloads: list[bytes]) -> None:
+    data = frame_of(payloads)
+    assert run_of(data) is None
+    good, bad = decode_entries(data, decode_header(data))
+    assert not bad
+    assert good == [Entry(FIRST + n, payload) for n, payload in enumerate(payloads)]
+
+
+@given(st.integers(0, 2**62), st.integers(0, 2**62), st.integers(0, 600))
+def test_the_checksums_of_ids_are_what_an_empty_entry_has(ledger_id: int, first: int, count: int) -> None:
+    ids = range(first, first + count)
+    assert array("I", id_crcs(ledger_id, ids)).tolist() == entry_crcs(ledger_id, list(ids), [b""] * count)
+
+
+PARTS = st.lists(st.integers(1, 5), min_size=1, max_size=4)
+
+
+@given(PARTS, st.data())
+def test_a_run_in_parts_behaves_as_a_list(counts: list[int], draw: st.DataObject) -> None:
+    payloads = payloads_of_one_size(sum(counts), 5)
+    parts = [
+        bytearray(b"".join(payloads[sum(counts[:n]) : sum(counts[: n + 1])])) for n in range(len(counts))
+    ]
+    run = PayloadRun(5, parts)
+    assert len(run) == len(payloads)
+    assert list(run) == payloads
+    assert bytes(run.joined()) == b"".join(payloads)
+    index = draw.draw(st.integers(-len(payloads), len(payloads) - 1))
+    assert run[index] == payloads[index]
+    cut = draw.draw(st.slices(len(payloads)))
+    assert list(run[cut]) == payloads[cut]
+    with pytest.raises(IndexError):
+        run[len(payloads)]
+
+
+def test_runs_of_one_size_are_joined_without_a_look_at_a_payload() -> None:
+    one, two = PayloadRun(2, [b"aabb"]), PayloadRun(2, [b"cc", b"dd"])
+    found = joined_payloads([one, two])
+    assert isinstance(found, PayloadRun)
+    assert found.parts == [b"aabb", b"cc", b"dd"]
+    assert joined_payloads([one, PayloadRun(3, [b"eee"])]) == [b"aa", b"bb", b"eee"]
+    assert joined_payloads([one, [b"x"], two]) == [b"aa", b"bb", b"x", b"cc", b"dd"]
+    assert joined_payloads([]) == []
+
+
+def test_entries_of_such_runs_are_entries() -> None:
+    run = joined(
+        [EntryRun(range(3, 5), PayloadRun(2, [b"aabb"])), EntryRun(range(5, 6), PayloadRun(2, [b"cc"]))]
+    )
+    assert run == (Entry(3, b"aa"), Entry(4, b"bb"), Entry(5, b"cc"))
+    assert run[1:] == (Entry(4, b"bb"), Entry(5, b"cc"))
+    assert (run[0], run[-1]) == (Entry(3, b"aa"), Entry(5, b"cc"))
+    assert payload_sizes(run) == [2, 2, 2]
