@@ -8,7 +8,8 @@ from daybook_spark.rows.ledger_rows import entry_rows, numbered_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybook.core.format.entries import Entry
+from daybook.core.format.entries import Entry, EntryRun
+from daybook.core.format.payload_run import PayloadRun
 
 SCHEMA = arrow_schema(default_schema({"zookeeper": "z:1", "ledger": "7"}))
 LEDGER = 2**40
@@ -32,6 +33,17 @@ def test_a_run_of_entries_is_a_batch_with_the_columns_that_are_asked_for(
         "entry_id": [entry_id for entry_id, _ in run],
         "value": payloads,
     }
+
+
+@given(st.integers(1, 20), st.integers(1, 40), st.integers(1, 3))
+def test_payloads_of_one_size_are_the_same_column(count: int, size: int, pieces: int) -> None:
+    payloads = [bytes([number]) * size for number in range(count)]
+    parts = [b"".join(payloads[at : at + pieces]) for at in range(0, count, pieces)]
+    run = EntryRun(range(5, 5 + count), PayloadRun(size, parts))
+    (batch,) = entry_rows(LEDGER, [run], SCHEMA)
+    batch.validate(full=True)
+    assert batch["entry_id"].to_pylist() == list(range(5, 5 + count))
+    assert batch["value"].to_pylist() == payloads
 
 
 def test_a_run_with_a_gap_is_no_batch() -> None:

@@ -59,6 +59,10 @@ def test_a_sound_frame_of_one_size_is_kept_as_it_is(counted: tuple[int, int]) ->
     assert run is not None
     assert list(run) == payloads
     assert data == before
+    good, bad = decode_entries(data, decode_header(data))
+    assert isinstance(good.payloads, PayloadRun)
+    assert good == [Entry(FIRST + n, payload) for n, payload in enumerate(payloads)]
+    assert not bad
 
 
 @given(SIZES, st.data())
