@@ -117,7 +117,7 @@ def entry_crcs(ledger_id: LedgerId, entry_ids: Sequence[EntryId], payloads: Sequ
 
 
 def id_crcs(ledger_id: LedgerId, entry_ids: range) -> bytes:
-    """The CRC of the ids of each entry, with which that of its payload begins, 32 bits each: one call for each 256 entries."""
+    """The CRC of the ids of each entry, with which that of its payload begins, 32 bits each: one call for each 256 ids."""
     seed = ledger_seed(ledger_id)
     first, end = entry_ids.start, entry_ids.stop
     crcs: list[bytes] = []

@@ -3,12 +3,14 @@
 Whoever passes many entries on (into a column of Arrow, a file, an answer) needs no object for each. To make one takes longer than to
 check it, and a call of the checksum for each payload takes longer than the checksum itself.
 
-**The checksum of every entry is checked by a single one (rule 44).** The CRC of an entry goes on from the CRC of its ids to its payload.
-A CRC is linear: to change the four bytes that come next by XOR is to change the state itself. So each payload's first four bytes are
-changed for a moment by the difference between the CRC that the payload before should have and the CRC of this one's ids. Then the
-state is right at a payload if it was right at the one before and that one is sound, and the last CRC is what it should be if all are.
-An error within one entry is found exactly if its own CRC finds it, as each later step maps different states to different ones. Errors
-of several entries hide each other as rarely as those of several parts of a block hide from the block's checksum (ADR 16).
+**Two checksums of the whole stand for those of all entries (rule 44, ADR 16).** That of the body finds what happened since a bookie
+computed it. The other one finds what happened since the writer did, and entries of other ids. The CRC of an entry continues from the CRC
+of its ids with its payload. A CRC is linear: to change the four bytes that come next by XOR is to change the state itself. So `are_sound`
+changes each payload's first four bytes by the difference between the CRC that the payload before should have and the CRC of this one's
+ids, and puts the bytes back afterwards. Then the state is right at a payload if it was right at the one before and that one is sound, and
+the last CRC is what it should be if all are. It finds damage within one entry exactly if the entry's own CRC finds it, as each later step
+maps different states to different ones. Damage of several entries may cancel out: always where a CRC and the first four bytes of the next
+payload have the same difference, which the body's checksum finds.
 """
 
 import struct
@@ -30,8 +32,10 @@ from daybook.core.format.frame import (
 )
 from daybook.core.ids import LedgerId
 
-COUNT_MIN: Final = 8
+COUNT_MIN: Final = 32
 """Of fewer payloads each is cut out and checked by itself in less time."""
+SIZE_MAX: Final = 4 * 1024
+"""Larger payloads cost more to copy twice than to check one by one."""
 _CRC: Final = struct.Struct("<I")
 
 
@@ -54,7 +58,7 @@ class PayloadRun(Sequence[bytes]):
 
     def __iter__(self) -> Iterator[bytes]:
         size = self.entry_bytes
-        return chain.from_iterable([_cutter(size, len(part) // size).unpack(part) for part in self.parts])
+        return chain.from_iterable(_cutter(size, len(part) // size).unpack(part) for part in self.parts)
 
     @overload
     def __getitem__(self, index: int) -> bytes: ...
@@ -97,9 +101,9 @@ def joined_payloads(runs: Sequence[Sequence[bytes]]) -> Sequence[bytes]:
 
 
 def sound_run(buffer: Buffer, header: FrameHeader, offset: int, entry_ids: range) -> PayloadRun | None:
-    """The payloads of the frame at `offset`, copied out of the buffer, if they have one size and every entry's checksum holds.
+    """The payloads of the frame at `offset`, copied out of the buffer, if they have one size, and neither body nor entries are damaged.
 
-    None of a frame with few entries, with several sizes, or with any damage: then look at each.
+    None of a frame with few entries, with several sizes, or with any damage: the caller then checks each entry by itself.
     """
     view, count = memoryview(buffer), header.count
     if count < COUNT_MIN:
@@ -108,7 +112,9 @@ def sound_run(buffer: Buffer, header: FrameHeader, offset: int, entry_ids: range
     lengths = offset + HEADER_BYTES + column
     sizes = view[lengths : lengths + column].tobytes()
     entry_bytes = header.payload_bytes // count
-    if entry_bytes < _CRC.size or sizes != _CRC.pack(entry_bytes) * count:
+    if not _CRC.size <= entry_bytes <= SIZE_MAX or sizes != _CRC.pack(entry_bytes) * count:
+        return None
+    if crc32c(view[offset + HEADER_BYTES : offset + header.size_bytes]) != header.body_crc:
         return None
     crcs = view[lengths + column : lengths + 2 * column].tobytes()
     begin = offset + HEADER_BYTES + ROW_BYTES * count
@@ -121,9 +127,9 @@ def sound_run(buffer: Buffer, header: FrameHeader, offset: int, entry_ids: range
 def are_sound(
     payloads: bytearray, entry_bytes: int, ledger_id: LedgerId, entry_ids: range, crcs: bytes
 ) -> bool:
-    """Whether every payload of `entry_bytes` (4 or more) has its checksum in `crcs`, a 32-bit number each.
+    """Whether the payloads of `entry_bytes` (4 or more) fit their checksums in `crcs`, a 32-bit number each, all together.
 
-    `payloads` is changed for the time of the call.
+    Finds any damage of one entry; some of several entries cancels out (see above). `payloads` is changed for the time of the call.
     """
     begins = id_crcs(ledger_id, entry_ids)
     changes = xor(crcs[: -_CRC.size], begins[_CRC.size :])

@@ -55,8 +55,9 @@ def _numbers(name: str, ledger_id: LedgerId, first: EntryId, last: EntryId) -> p
 def _values(run: Sequence[Entry]) -> pa.Array:
     payloads = payloads_of(run)
     if isinstance(payloads, PayloadRun):
-        offsets = np.arange(len(run) + 1, dtype=np.int32) * np.int32(payloads.entry_bytes)
         values = payloads.joined()
+        assert len(values) < 2**31, "a reader bounds its runs far below what offsets of 32 bits reach"
+        offsets = np.arange(0, len(values) + 1, payloads.entry_bytes, dtype=np.int32)
     else:
         offsets = np.fromiter(accumulate(map(len, payloads), initial=0), np.int32, len(run) + 1)
         values = b"".join(payloads)

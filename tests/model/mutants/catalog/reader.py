@@ -59,8 +59,8 @@ def the_own_handle_shows_what_is_only_sent(follow: Callable[[LedgerView], bool],
 
 @mutant(
     44,
-    "tests/unit/core/format/test_payload_run.py::test_rule_44_damage_of_any_byte_is_found_and_costs_one_entry",
-    not_simulated="few frames of a seed have eight entries of one size",
+    "tests/unit/core/format/test_payload_run.py::test_rule_44_damage_from_before_the_checksum_of_the_body_is_found",
+    not_simulated="few frames of a seed have 32 entries of one size",
 )
 def payloads_of_one_size_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one checksum that stands for those of all entries is taken as right."""

@@ -6,16 +6,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daybook.core.format.block import block_entry_ids, decode_block, sound_parts
 from daybook.core.format.entries import Entry, EntryRun, decode_entries, joined, payload_sizes
 from daybook.core.format.frame import (
     COLUMN_BYTES,
     HEADER_BYTES,
+    assemble_frame,
+    check_body,
     decode_header,
     encode_frame,
     entry_crcs,
     id_crcs,
 )
-from daybook.core.format.payload_run import COUNT_MIN, PayloadRun, joined_payloads, sound_run
+from daybook.core.format.payload_run import (
+    COUNT_MIN,
+    SIZE_MAX,
+    PayloadRun,
+    are_sound,
+    joined_payloads,
+    sound_run,
+)
 
 LEDGER = 7
 FIRST = 250
@@ -102,6 +112,44 @@ def test_rule_44_entries_of_other_ids_are_found(count: int, ledger_id: int, firs
     assert bad_entries(data) == list(range(FIRST, FIRST + count))
 
 
+def test_rule_44_damage_that_cancels_out_is_found_by_the_checksum_of_the_body() -> None:
+    """A checksum and the first bytes of the next payload, changed by the same bit: `are_sound` alone cannot see it."""
+    size = 100
+    data = frame_of(payloads_of_one_size(COUNT_MIN, size))
+    checksums = HEADER_BYTES + 2 * COLUMN_BYTES * COUNT_MIN
+    payloads = checksums + COLUMN_BYTES * COUNT_MIN
+    data[checksums + COLUMN_BYTES * 3] ^= 0x10
+    data[payloads + size * 4] ^= 0x10
+    ids = range(FIRST, FIRST + COUNT_MIN)
+    assert are_sound(data[payloads:], size, LEDGER, ids, bytes(data[checksums:payloads]))
+    assert run_of(data) is None
+    assert bad_entries(data) == [FIRST + 3, FIRST + 4]
+    kept = [entry_id for part in sound_parts(decode_block(data)) for entry_id in block_entry_ids(part)]
+    assert kept == [entry_id for entry_id in ids if entry_id not in (FIRST + 3, FIRST + 4)]
+
+
+def seal_again(data: bytearray) -> None:
+    """Give the body the checksum that it has now, as if the damage had come before a bookie computed it."""
+    header = decode_header(data)
+    header.body_crc = 0
+    data[:] = assemble_frame(header, [bytes(data[HEADER_BYTES:])])
+
+
+@given(SIZES, st.data())
+def test_rule_44_damage_from_before_the_checksum_of_the_body_is_found(
+    counted: tuple[int, int], draw: st.DataObject
+) -> None:
+    count, size = counted
+    data = frame_of(payloads_of_one_size(count, size))
+    checksums = HEADER_BYTES + 2 * COLUMN_BYTES * count
+    at = draw.draw(st.integers(checksums, len(data) - 1))
+    data[at] ^= draw.draw(st.integers(1, 255))
+    seal_again(data)
+    check_body(data, decode_header(data))
+    assert run_of(data) is None
+    assert len(bad_entries(data)) == 1
+
+
 @pytest.mark.parametrize("count", [COUNT_MIN, 300])
 def test_rule_44_the_same_damage_of_all_entries_is_found(count: int) -> None:
     payloads = payloads_of_one_size(count, 16)
@@ -119,8 +167,9 @@ def test_rule_44_the_same_damage_of_all_entries_is_found(count: int) -> None:
         [b""] * COUNT_MIN,
         [*payloads_of_one_size(COUNT_MIN, 20), bytes(21)],
         [*payloads_of_one_size(COUNT_MIN, 20), bytes(19), bytes(21)],
+        [bytes(SIZE_MAX + 1)] * COUNT_MIN,
     ],
-    ids=["few", "short", "empty", "longer", "the same on average"],
+    ids=["few", "short", "empty", "longer", "the same on average", "large"],
 )
 def test_other_frames_are_looked_at_entry_by_entry(payloads: list[bytes]) -> None:
     data = frame_of(payloads)
