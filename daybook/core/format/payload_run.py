@@ -1,4 +1,4 @@
-"""Payloads of one size that follow each other, as frames bring them: one checksum for all of them, and cut apart where somebody looks.
+"""Payloads of one size that follow each other, as frames bring them: checked together, and cut apart where somebody looks.
 
 Whoever passes many entries on (into a column of Arrow, a file, an answer) needs no object for each. To make one takes longer than to
 check it, and a call of the checksum for each payload takes longer than the checksum itself.

@@ -1,4 +1,4 @@
-"""Payloads of one size: one checksum says what the checksums of all entries say, and they behave as the list that they stand for."""
+"""Payloads of one size: two checksums of the whole say what the checksums of all entries say, and they behave as the list that they stand for."""
 
 from array import array
 
