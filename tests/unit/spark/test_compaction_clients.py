@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 import daybook
 from tests.fixtures.brokers import Brokers
+from tests.fixtures.table_views import table_of
 from tests.unit.spark.test_compaction import LIMIT_MS, Compact, Message, Topic, compact, last_of, topic
 from tests.unit.spark.test_vanishing import admin, ledgers_of, until_trimmed
 
@@ -145,12 +146,3 @@ async def test_a_reader_and_a_table_view_have_what_the_job_wrote_and_then_the_ta
         "k4": b"19",
         "k7": b"7",
     }
-
-
-def table_of(client: pulsar.Client, topic: str) -> dict[str, bytes]:
-    """What a table view has."""
-    view = client.create_table_view(topic)
-    table: dict[str, bytes] = {}
-    view.for_each(table.__setitem__)
-    view.close()
-    return table

@@ -28,6 +28,7 @@ from daybook.wire.pulsar.pulsar_pb2 import (
     CompressionType,
     MessageMetadata,
 )
+from tests.fixtures.table_views import table_of
 from tests.unit.broker.consuming.conftest import ServedBroker
 from tests.unit.broker.consuming.kit import LIMIT_MS, gets_nothing, receive
 from tests.unit.broker.kit import LIMIT_S, frame_client, new_topic
@@ -168,11 +169,7 @@ def test_a_table_view_is_the_table_of_the_keys(served: ServedBroker, client: pul
     publish(client, topic, BEFORE[:-1], batch=4)
     compact(served, topic)
     publish(client, topic, [("k0", "later"), ("k7", "7")])
-    view = client.create_table_view(topic)
-    table: dict[str, str] = {}
-    view.for_each(lambda key, value: table.__setitem__(key, value.decode()))
-    assert table == {"k0": "later", "k2": "10", "k3": "11", "k7": "7"}
-    view.close()
+    assert table_of(client, topic) == {"k0": b"later", "k2": b"10", "k3": b"11", "k7": b"7"}
 
 
 def test_where_everything_was_deleted_nothing_is_available(
