@@ -60,6 +60,7 @@ def test_small_ledgers_share_a_transaction_and_a_large_one_takes_several(
     assert all(bench.store.block_keys(ledger, 10) == [] for ledger in range(10))
 
 
+@pytest.mark.pure
 def test_no_transaction_is_about_too_many_ledgers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(removing, "LEDGERS_MAX", 4)
     monkeypatch.setattr(flushing, "LEDGERS_MAX", 4)
