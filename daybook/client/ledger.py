@@ -47,6 +47,7 @@ from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.writer.writer import LedgerWriter
 from daybook.metadata.store.store import Versioned
 from daybook.runtime.logs import get_logger
+from daybook.runtime.shielded import shielded
 
 log = get_logger(__name__)
 
@@ -266,7 +267,7 @@ class Ledger:
         if self._closing is None:
             self._admission.admit(all_at_once=True)
             self._closing = self._ask(CloseRequested)
-        metadata = await asyncio.shield(self._closing)  # who gives up must not take it from the others
+        metadata = await shielded(self._closing)
         assert isinstance(metadata, LedgerMetadata)
         return metadata
 

@@ -22,6 +22,7 @@ from daybook.metadata.store.store import (
     StoreClosedError,
 )
 from daybook.runtime.clock import monotonic_s
+from daybook.runtime.shielded import shielded
 
 WITHDRAW_TIMEOUT_S: Final = 5.0
 """How long to wait for the answer of a cancelled creation, to undo it."""
@@ -128,7 +129,7 @@ async def create_lease(
         )
     )
     try:
-        return Lease(store, await asyncio.shield(creating), session_id, data)
+        return Lease(store, await shielded(creating), session_id, data)
     except asyncio.CancelledError:
         with suppress(TimeoutError, DaybookError):  # the node goes with the session then
             node = await asyncio.wait_for(creating, WITHDRAW_TIMEOUT_S)

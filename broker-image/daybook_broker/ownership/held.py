@@ -14,6 +14,7 @@ from daybook.metadata.brokers import BrokerInfo
 from daybook.metadata.bundles import BundleDirectory, BundleLease
 from daybook.metadata.store.store import SessionExpiredError, StoreClosedError
 from daybook.runtime.logs import get_logger
+from daybook.runtime.shielded import shielded
 from daybook_broker.ownership.api import BundleEvents
 from daybook_broker.ownership.session import OwnSession
 
@@ -68,7 +69,7 @@ class HeldBundles:
         if task is None:
             task = self._taking[bundle] = asyncio.create_task(self._take(bundle, over))
             task.add_done_callback(lambda _: self._taking.pop(bundle, None))
-        await asyncio.shield(task)
+        await shielded(task)
 
     async def _take(self, bundle: Bundle, over: int | None) -> None:
         session_id = self._session.session_id
@@ -117,7 +118,7 @@ class HeldBundles:
                 return False
             task = self._leaving[bundle] = asyncio.create_task(self._leave(bundle, to))
             task.add_done_callback(lambda _: self._leaving.pop(bundle, None))
-        return await asyncio.shield(task)
+        return await shielded(task)
 
     async def _leave(self, bundle: Bundle, to: BrokerInfo | None) -> bool:
         lease = self._leases.get(bundle)

@@ -25,6 +25,7 @@ from daybook.core.topics.ownership.lookup import (
 from daybook.core.topics.ownership.lookup import Mine as MineDecision
 from daybook.metadata.bundles import BundleDirectory
 from daybook.metadata.store.store import MetadataStore, Versioned, Watch
+from daybook.runtime.shielded import shielded
 from daybook_broker.ownership.api import (
     LOOKUPS_HELD_MAX,
     Answers,
@@ -97,7 +98,7 @@ class Lookups:
         self.held += 1
         try:
             async with asyncio.timeout(hold_s):
-                return await asyncio.shield(search.task)
+                return await shielded(search.task)
         except TimeoutError:
             return NotReady(
                 f"the owner of {bundle} was not found within {hold_s:g} s: {search.why}; try again"

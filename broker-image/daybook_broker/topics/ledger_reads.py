@@ -25,6 +25,7 @@ from daybook.core.format.entries import Entry
 from daybook.core.ids import EntryId, LedgerId
 from daybook.core.topics.offload.record import Offload, Restored
 from daybook.offload.errors import OffloadError
+from daybook.runtime.shielded import shielded
 from daybook.wire.pulsar.message_count import count_messages
 from daybook_broker.metrics import Totals
 from daybook_broker.topics.offloaded_files import OffloadedFiles, OffloadedReader
@@ -101,7 +102,7 @@ class LedgerReads:
                 wish = _Wish(ledger_id, first, last, ask_bytes, own)
                 run = self._begin(wish) if self.ahead.has_room(ask_bytes) else await self._in_turn(wish)
             if run.reading is not None:
-                await asyncio.shield(run.reading)  # whoever gives up must not take it from the others
+                await shielded(run.reading)
             if first <= run.last:
                 return run
 

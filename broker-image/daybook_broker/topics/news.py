@@ -15,7 +15,7 @@ class News:
         """Return at the next `spread`. Nothing runs between the check of what may change and this call, so no news are missed."""
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._next)
+        await asyncio.shield(self._next)  # noqa: TID251 - it never fails
 
     def spread(self) -> None:
         """Wake all who wait."""

@@ -15,6 +15,7 @@ from daybook.core.topics.ownership.load import BundleLoad
 from daybook.metadata.partitions import partition_of
 from daybook.runtime.clock import monotonic_ms, monotonic_s
 from daybook.runtime.logs import get_logger
+from daybook.runtime.shielded import shielded
 from daybook_broker.errors import NotReadyError, TooManyError
 from daybook_broker.topics.peer import BrokerUrls
 from daybook_broker.topics.services import TopicServices
@@ -128,7 +129,7 @@ class TopicRegistry:
             if create:
                 self._wanted.add(name)
             try:
-                return await asyncio.shield(self._loading.get(name) or self._begin(name))
+                return await shielded(self._loading.get(name) or self._begin(name))
             except NoSuchTopicError:
                 if has_tried or not create:
                     raise
