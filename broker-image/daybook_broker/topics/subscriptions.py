@@ -18,6 +18,7 @@ from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import NO_POSITION, Position
 from daybook.runtime.clock import monotonic_ms
 from daybook.runtime.logs import get_logger
+from daybook.runtime.shielded import shielded
 from daybook_broker.errors import NoSuchSubscriptionError, NotAllowedError, NotReadyError, TooManyError
 from daybook_broker.topics.consumer import Consumer
 from daybook_broker.topics.peer import BrokerUrls
@@ -305,8 +306,7 @@ class Subscriptions:
         deletion = asyncio.create_task(self._delete(name, cursor), name=f"delete {name} of {self._topic}")
         self._leaving[name] = deletion
         deletion.add_done_callback(partial(self._deletion_ended, name))
-        await asyncio.wait([deletion])
-        deletion.result()
+        await shielded(deletion)
 
     async def _delete(self, name: str, cursor: StoredCursor) -> None:
         await cursor.delete()

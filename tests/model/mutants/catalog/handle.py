@@ -14,6 +14,7 @@ from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.writer.writer import LedgerWriter
 from daybook.metadata.ledgers import LedgerManager
+from daybook.runtime.shielded import shielded
 from tests.model.mutants.catalog.swarms import SHIPPED
 from tests.model.mutants.registry import around, instead_of, mutant
 
@@ -99,5 +100,5 @@ async def a_close_keeps_its_first_error(
 ) -> LedgerMetadata:
     """Whoever asks again gets the outcome of the first attempt."""
     if self._closing is not None:
-        await asyncio.shield(self._closing)
+        await shielded(self._closing)
     return await close(self)
