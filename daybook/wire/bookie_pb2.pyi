@@ -93,20 +93,22 @@ class Attached(_message.Message):
     def __init__(self, ledger_id: _Optional[int] = ..., purpose: _Optional[_Union[Purpose, str]] = ..., code: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
-    __slots__ = ("ledger_id", "first_entry", "last_entry", "bytes_max", "key", "fence")
+    __slots__ = ("ledger_id", "first_entry", "last_entry", "bytes_max", "key", "fence", "payloads_last")
     LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
     FIRST_ENTRY_FIELD_NUMBER: _ClassVar[int]
     LAST_ENTRY_FIELD_NUMBER: _ClassVar[int]
     BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
+    PAYLOADS_LAST_FIELD_NUMBER: _ClassVar[int]
     ledger_id: int
     first_entry: int
     last_entry: int
     bytes_max: int
     key: str
     fence: bool
-    def __init__(self, ledger_id: _Optional[int] = ..., first_entry: _Optional[int] = ..., last_entry: _Optional[int] = ..., bytes_max: _Optional[int] = ..., key: _Optional[str] = ..., fence: _Optional[bool] = ...) -> None: ...
+    payloads_last: bool
+    def __init__(self, ledger_id: _Optional[int] = ..., first_entry: _Optional[int] = ..., last_entry: _Optional[int] = ..., bytes_max: _Optional[int] = ..., key: _Optional[str] = ..., fence: _Optional[bool] = ..., payloads_last: _Optional[bool] = ...) -> None: ...
 
 class ReadLacRequest(_message.Message):
     __slots__ = ("ledger_id", "known_lac", "timeout_ms", "key", "known_fenced")

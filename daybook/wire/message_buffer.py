@@ -2,10 +2,12 @@
 
 The bookie's lane and the Pulsar protocol frame their messages so. A message that arrived with others is copied once; a large
 one is received where it stays. Its length is checked before memory is allocated for it. Fresh memory costs about as much as to receive into it,
-because the kernel clears each page when it is touched first; so whoever is done with a large message may give it back.
+because the kernel clears each page when it is touched first; so whoever has looked at a large message may give it back. What was made of it may
+be views of it: Python refuses to change the size of a `bytearray` for as long as there is one, and so says whether a message may be written to again.
 """
 
 import struct
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -13,16 +15,18 @@ from daybook.core.errors import DaybookError
 
 PREFIX_BYTES: Final = 4
 _BUFFER_BYTES: Final = 64 * 1024
+_SPARE_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Two answers to a read of a whole piece: the entries of one are still looked at when the next one comes."""
 
 
 class MessageBuffer:
     """Receives bytes and cuts messages out of them.
 
     A message that does not fit into the buffer gets one of its own, into which the socket writes directly. Messages are
-    never written to again, but for those that are given back.
+    never written to again, but for those that were given back and of which there is no view.
     """
 
-    __slots__ = ("_buffer", "_end", "_large", "_prefix", "_spare", "_too_long", "_view", "bytes_max")
+    __slots__ = ("_buffer", "_end", "_large", "_prefix", "_spares", "_too_long", "_view", "bytes_max")
 
     def __init__(
         self, bytes_max: int, prefix: struct.Struct, too_long: Callable[[int, int], DaybookError]
@@ -39,13 +43,15 @@ class MessageBuffer:
         self._end = 0
         """How many bytes wait in the buffer, or in the large message."""
         self._large: bytearray | None = None
-        self._spare: bytearray | None = None
-        """A message that was given back."""
+        self._spares: deque[bytearray] = deque()
+        """Messages that were given back, the oldest first."""
 
     def give_back(self, message: bytes | bytearray) -> None:
-        """Nobody looks at `message` any more: the next large one of about its length is received in its place."""
+        """Nobody holds `message` any more: once no view of it is left, a large one of about its length may be received in its place."""
         if isinstance(message, bytearray):
-            self._spare = message
+            self._spares.append(message)
+            while sum(map(len, self._spares)) > _SPARE_BYTES_MAX:
+                self._spares.popleft()
 
     def room(self) -> memoryview:
         """Where the next bytes go; never empty."""
@@ -89,12 +95,22 @@ class MessageBuffer:
 
     def _memory(self, length: int) -> bytearray:
         """Room for a message of its own; what is in it will be written over."""
-        spare = self._spare
-        if spare is None or not len(spare) // 2 < length < 2 * len(spare):
-            return bytearray(length)
-        self._spare = None
-        if length < len(spare):
-            del spare[length:]
-        else:
-            spare.extend(bytes(length - len(spare)))
-        return spare
+        for _ in range(len(self._spares)):
+            spare = self._spares.popleft()
+            if len(spare) // 2 < length < 2 * len(spare) and _is_resized(spare, length):
+                return spare
+            self._spares.append(spare)
+        return bytearray(length)
+
+
+def _is_resized(message: bytearray, length: int) -> bool:
+    """Whether the message has this length now; it keeps its own while there is a view of it."""
+    try:
+        message.pop()
+    except BufferError:
+        return False
+    if length < len(message):
+        del message[length:]
+    else:
+        message.extend(bytes(length - len(message)))
+    return True

@@ -30,9 +30,10 @@ _FAILURE: Final = struct.Struct("<QII")
 _READ: Final = struct.Struct("<4sIIIqqq")
 _RANGE: Final = struct.Struct("<qq")
 _FLAG_LIMBO: Final = 1
+_FLAG_PAYLOADS_LAST: Final = 2
 
 READ_MESSAGE_BYTES_TARGET: Final = 1024 * 1024
-"""The approximate size of the messages of a read answer; a single larger frame is not cut.
+"""The approximate size of the messages of a read answer over gRPC; a single larger frame is not cut.
 
 A message costs both ends the same whatever its size, and a bookie holds one for each client that is slow to take it.
 """
@@ -107,7 +108,7 @@ class ReadHeader(NamedTuple):
     """The header before the frames of a read answer; `daybook.core.events.ReadAnswered` says what it proves.
 
     With code OK the answer, together with those before it in the same call, covers the entries up to `through`.
-    `damaged` are ranges (first, last) of entries that exist but are unreadable.
+    `damaged` are ranges (first, last) of entries that exist but are unreadable. `payloads_last`: see `daybook.core.format.parted`.
     """
 
     code: Code
@@ -116,6 +117,7 @@ class ReadHeader(NamedTuple):
     length_at_lac: int = 0
     limbo: bool = False
     damaged: tuple[tuple[EntryId, EntryId], ...] = ()
+    payloads_last: bool = False
 
 
 def encode_read(header: ReadHeader, frames: Sequence[Buffer]) -> bytes:
@@ -124,11 +126,11 @@ def encode_read(header: ReadHeader, frames: Sequence[Buffer]) -> bytes:
 
 
 def read_parts(header: ReadHeader, frames: Sequence[Buffer]) -> list[Buffer]:
-    """The same message in parts: whoever can send them as they are copies no frame."""
+    """The same message in parts: whoever can send them as they are copies no frame. `frames` have the form that the header names."""
     head = _READ.pack(
         READ_MAGIC,
         header.code,
-        _FLAG_LIMBO if header.limbo else 0,
+        (_FLAG_LIMBO if header.limbo else 0) | (_FLAG_PAYLOADS_LAST if header.payloads_last else 0),
         len(header.damaged),
         header.through,
         header.last_add_confirmed,
@@ -147,7 +149,15 @@ def decode_read(message: bytes | bytearray) -> tuple[ReadHeader, memoryview]:
         raise StreamError(_unknown(message, f"a read answer too short for {count} damaged ranges"))
     damaged = tuple(_RANGE.iter_unpack(memoryview(message)[_READ.size : end]))
     try:
-        header = ReadHeader(Code(code), through, lac, length, bool(flags & _FLAG_LIMBO), damaged)
+        header = ReadHeader(
+            Code(code),
+            through,
+            lac,
+            length,
+            bool(flags & _FLAG_LIMBO),
+            damaged,
+            bool(flags & _FLAG_PAYLOADS_LAST),
+        )
     except ValueError as error:
         raise StreamError(
             _unknown(message, f"a read answer with a code of another release ({error})")

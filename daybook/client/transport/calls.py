@@ -125,6 +125,7 @@ class BookieCalls:
 
     async def _read_over(self, lane: ReadLane, message: pb.ReadRequest, request: SendRead) -> ReadAnswered:
         """Read over the bookie's lane. Raises LaneUnavailableError, FrameError, StreamError."""
+        message.payloads_last = True
         try:
             async with (
                 asyncio.timeout(CALL_TIMEOUT_S),

@@ -9,7 +9,8 @@ from daybook.core.effects import SendRead
 from daybook.core.errors import Code, FrameError
 from daybook.core.events import ReadAnswered
 from daybook.core.format.entries import EntryRun, decode_entries, joined
-from daybook.core.format.frame import split_message
+from daybook.core.format.frame import FrameHeader, split_message
+from daybook.core.format.parted import joined_in_place, split_parted
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.wire.messages import ReadHeader, decode_read
 
@@ -28,24 +29,38 @@ class ReadAnswer:
         self._is_limbo = False
 
     def take(self, message: Message) -> None:
-        """The next message; what is needed of it is copied. Raises FrameError, StreamError."""
+        """The next message. Entries may be views of it, if it can be written to: nobody changes it then while there is one.
+
+        Raises FrameError, StreamError.
+        """
         header, frames = decode_read(message)
         self._header = header
         self._is_limbo = self._is_limbo or header.limbo
         for first, last in header.damaged:
             self._damaged.extend(range(max(first, self._request.first), min(last, self._request.last) + 1))
-        for frame, offset in split_message(frames):
-            if frame.ledger_id != self._ledger_id:
-                msg = f"bookie {self._bookie} answered with ledger {frame.ledger_id} instead of {self._ledger_id}"
-                raise FrameError(msg)
-            good, bad = decode_entries(frames, frame, offset)
-            self._damaged.extend(bad)
-            if not good:
-                continue
-            if not self._rises(good.entry_ids):
-                msg = f"bookie {self._bookie} answered with entries out of order at {frame.first_entry}"
-                raise FrameError(msg)
-            self._runs.append(good)
+        is_own = isinstance(message, bytearray)
+        if not header.payloads_last:
+            for frame, offset in split_message(frames):
+                self._add(frame, decode_entries(frames, frame, offset, is_own=is_own))
+            return
+        parted, before = split_parted(frames), len(self._runs)
+        for frame, offset, payloads_at in parted:
+            self._add(frame, decode_entries(frames, frame, offset, payloads_at=payloads_at, is_own=is_own))
+        if found := self._runs[before:]:
+            self._runs[before:] = [joined_in_place(frames, parted, found)]
+
+    def _add(self, frame: FrameHeader, decoded: tuple[EntryRun, list[EntryId]]) -> None:
+        if frame.ledger_id != self._ledger_id:
+            msg = f"bookie {self._bookie} answered with ledger {frame.ledger_id} instead of {self._ledger_id}"
+            raise FrameError(msg)
+        good, bad = decoded
+        self._damaged.extend(bad)
+        if not good:
+            return
+        if not self._rises(good.entry_ids):
+            msg = f"bookie {self._bookie} answered with entries out of order at {frame.first_entry}"
+            raise FrameError(msg)
+        self._runs.append(good)
 
     def whole(self) -> ReadAnswered:
         """The event; entries outside what was asked for are left out."""

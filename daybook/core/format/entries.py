@@ -10,6 +10,8 @@ from itertools import chain, compress
 from typing import Final, NamedTuple, overload
 
 from daybook.core.format.frame import (
+    HEADER_BYTES,
+    ROW_BYTES,
     Buffer,
     FrameHeader,
     entry_crcs,
@@ -92,11 +94,29 @@ def payloads_of(entries: Sequence[Entry]) -> Sequence[bytes]:
     return entries.payloads if isinstance(entries, EntryRun) else [data for _, data in entries]
 
 
-def decode_entries(buffer: Buffer, header: FrameHeader, offset: int = 0) -> tuple[EntryRun, list[EntryId]]:
-    """The frame's entries whose checksum holds, and the ids of those whose does not (rule 44); raises FrameError."""
+def decode_entries(
+    buffer: Buffer,
+    header: FrameHeader,
+    offset: int = 0,
+    *,
+    payloads_at: int | None = None,
+    is_own: bool = False,
+) -> tuple[EntryRun, list[EntryId]]:
+    """The frame's entries whose checksum holds, and the ids of those whose does not (rule 44); raises FrameError.
+
+    The payloads follow the table, unless they are at `payloads_at`. They are copied; of a buffer that `is_own` some may be views of it
+    (see `sound_run`).
+    """
     entry_ids = frame_entry_ids(buffer, header, offset)
-    if isinstance(entry_ids, range) and (run := sound_run(buffer, header, offset, entry_ids)) is not None:
-        return EntryRun(entry_ids, run), []
+    end = offset + HEADER_BYTES + ROW_BYTES * header.count
+    at = end if payloads_at is None else payloads_at
+    if isinstance(entry_ids, range):
+        run = sound_run(buffer, header, offset, at, entry_ids, is_own=is_own)
+        if run is not None:
+            return EntryRun(entry_ids, run), []
+    if at != end:
+        view = memoryview(buffer)
+        buffer, offset = b"".join((view[offset:end], view[at : at + header.payload_bytes])), 0
     payloads = frame_payloads(buffer, header, offset)
     _, _, expected = frame_columns(buffer, header, offset)
     actual = entry_crcs(header.ledger_id, entry_ids, payloads)

@@ -129,10 +129,13 @@ def id_crcs(ledger_id: LedgerId, entry_ids: range) -> bytes:
     return xor(b"".join(crcs), b"".join(low))
 
 
-def xor(one: Buffer, other: Buffer) -> bytes:
-    """The bytes of two runs of the same length, combined by XOR."""
-    assert len(one) == len(other)
-    return (int.from_bytes(one, "little") ^ int.from_bytes(other, "little")).to_bytes(len(one), "little")
+def xor(run: Buffer, *others: Buffer) -> bytes:
+    """The bytes of runs of the same length, combined by XOR."""
+    combined = int.from_bytes(run, "little")
+    for other in others:
+        assert len(other) == len(run)
+        combined ^= int.from_bytes(other, "little")
+    return combined.to_bytes(len(run), "little")
 
 
 def encode_frame(

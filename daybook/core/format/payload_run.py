@@ -17,7 +17,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Final, overload
+from typing import Final, Literal, overload
 
 from crc32c import crc32c
 
@@ -89,21 +89,35 @@ class PayloadRun(Sequence[bytes]):
 
 
 def joined_payloads(runs: Sequence[Sequence[bytes]]) -> Sequence[bytes]:
-    """All payloads behind each other, whole if they have one size."""
+    """All payloads behind each other: one `PayloadRun` if some of `runs` are, and all payloads have one size."""
     parts: list[Buffer] = []
     sizes: set[int] = set()
     for run in runs:
-        if not isinstance(run, PayloadRun):
-            return list(chain.from_iterable(runs))
-        parts += run.parts
-        sizes.add(run.entry_bytes)
-    return PayloadRun(sizes.pop(), parts) if len(sizes) == 1 else list(chain.from_iterable(runs))
+        if isinstance(run, PayloadRun):
+            parts += run.parts
+            sizes.add(run.entry_bytes)
+        else:  # few: a frame that was cut where the range begins or ends
+            parts += run
+            sizes.update(map(len, run))
+    if len(sizes) == 1 and any(isinstance(run, PayloadRun) for run in runs):
+        return PayloadRun(sizes.pop(), parts)
+    return list(chain.from_iterable(runs))
 
 
-def sound_run(buffer: Buffer, header: FrameHeader, offset: int, entry_ids: range) -> PayloadRun | None:
-    """The payloads of the frame at `offset`, copied out of the buffer, if they have one size, and neither body nor entries are damaged.
+def sound_run(
+    buffer: Buffer,
+    header: FrameHeader,
+    offset: int,
+    payloads_at: int,
+    entry_ids: range,
+    *,
+    is_own: bool = False,
+) -> PayloadRun | None:
+    """The payloads at `payloads_at` of the frame at `offset`, if they have one size, and neither body nor entries are damaged.
 
-    None of a frame with few entries, with several sizes, or with any damage: the caller then checks each entry by itself.
+    They are copied, unless the buffer `is_own`: it can be written to, nobody else looks at it during the call, and nobody changes it
+    afterwards while there is a view of it. None of a frame with few entries, with several sizes, or with any damage: the caller then
+    checks each entry by itself.
     """
     view, count = memoryview(buffer), header.count
     if count < COUNT_MIN:
@@ -114,32 +128,38 @@ def sound_run(buffer: Buffer, header: FrameHeader, offset: int, entry_ids: range
     entry_bytes = header.payload_bytes // count
     if not _CRC.size <= entry_bytes <= SIZE_MAX or sizes != _CRC.pack(entry_bytes) * count:
         return None
-    if crc32c(view[offset + HEADER_BYTES : offset + header.size_bytes]) != header.body_crc:
+    within = view[payloads_at : payloads_at + header.payload_bytes]
+    table_crc = crc32c(view[offset + HEADER_BYTES : offset + HEADER_BYTES + ROW_BYTES * count])
+    if crc32c(within, table_crc) != header.body_crc:
         return None
     crcs = view[lengths + column : lengths + 2 * column].tobytes()
-    begin = offset + HEADER_BYTES + ROW_BYTES * count
-    payloads = bytearray(view[begin : begin + entry_bytes * count])
+    payloads = within if is_own else bytearray(within)
     if not are_sound(payloads, entry_bytes, header.ledger_id, entry_ids, crcs):
         return None
     return PayloadRun(entry_bytes, [payloads])
 
 
 def are_sound(
-    payloads: bytearray, entry_bytes: int, ledger_id: LedgerId, entry_ids: range, crcs: bytes
+    payloads: bytearray | memoryview, entry_bytes: int, ledger_id: LedgerId, entry_ids: range, crcs: bytes
 ) -> bool:
     """Whether the payloads of `entry_bytes` (4 or more) fit their checksums in `crcs`, a 32-bit number each, all together.
 
     Finds any damage of one entry; some of several entries cancels out (see above). `payloads` is changed for the time of the call.
     """
     begins = id_crcs(ledger_id, entry_ids)
-    changes = xor(crcs[: -_CRC.size], begins[_CRC.size :])
-    first_bytes = [slice(entry_bytes + n, None, entry_bytes) for n in range(_CRC.size)]
-    kept = [payloads[each] for each in first_bytes]
+    item: Literal["I", "B"] = (
+        "B" if entry_bytes % _CRC.size else "I"
+    )  # the latter takes four bytes in one step
+    items = memoryview(payloads).cast(item)
+    step, count = entry_bytes // items.itemsize, _CRC.size // items.itemsize
+    first_bytes = [slice(step + n, None, step) for n in range(count)]
+    kept = [items[each].tobytes() for each in first_bytes]
     for n, each in enumerate(first_bytes):
-        payloads[each] = xor(kept[n], changes[n :: _CRC.size])
-    found = crc32c(payloads, int.from_bytes(begins[: _CRC.size], "little"))
+        changed = xor(kept[n], crcs[n : -_CRC.size : count], begins[_CRC.size + n :: count])
+        items[each] = memoryview(changed).cast(item)
+    found = crc32c(items, int.from_bytes(begins[: _CRC.size], "little"))
     for n, each in enumerate(first_bytes):
-        payloads[each] = kept[n]
+        items[each] = memoryview(kept[n]).cast(item)
     return found == int.from_bytes(crcs[-_CRC.size :], "little")
 
 

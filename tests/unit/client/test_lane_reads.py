@@ -15,6 +15,7 @@ from daybook.client.transport.read_lane import ReadLane
 from daybook.core.effects import SendRead
 from daybook.core.errors import Code
 from daybook.core.events import ReadAnswered
+from daybook.core.format.entries import payloads_of
 from daybook.core.ids import BookieId
 from daybook.core.placement.policy import BookieInfo
 from daybook.runtime.ports import HeldPort
@@ -99,6 +100,29 @@ async def test_reads_use_a_connection_one_after_the_other_and_more_side_by_side(
     assert read_connections(bookie) == 4
 
 
+async def test_entries_that_somebody_holds_do_not_change_with_later_reads(
+    tmp_path: Path, pool: ChannelPool
+) -> None:
+    """They are views of messages that are received in the same memory once nobody holds any."""
+    bookie = RunningBookie(tmp_path)
+    bookie.create_ledger(1)
+    stream = bookie.open_stream()
+    assert stream.attach(1) is Code.OK
+    sent = [b"%4d" % n * 64 for n in range(4000)]
+    for first in range(0, len(sent), 400):
+        assert stream.add(frame_of(1, first, sent[first : first + 400])) == {}
+    assert bookie.flush()
+    pool.bookies_changed(info_of(bookie))
+    calls = calls_of(pool)
+    held = [await read(calls, first, first + 999) for first in range(0, 4000, 1000)]
+    for first, answer in enumerate(held):
+        assert [entry.data for entry in answer.entries] == sent[1000 * first : 1000 * first + 1000]
+        (only,) = payloads_of(answer.entries).parts  # type: ignore[attr-defined]  # of a PayloadRun
+        assert isinstance(only, memoryview), "nothing was copied"
+    assert read_connections(bookie) == 1
+    bookie.stop()
+
+
 async def test_a_read_that_fences_and_those_beyond_the_bound_use_grpc(
     bookie: RunningBookie, pool: ChannelPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,7 +186,7 @@ async def test_a_read_that_ends_early_ends_its_connection(
 ) -> None:
     reached, go_on = threading.Event(), threading.Event()
 
-    def hang(request: pb.ReadRequest) -> Iterator[bytes]:
+    def hang(request: pb.ReadRequest, _: int) -> Iterator[bytes]:
         reached.set()
         assert go_on.wait(WAIT_S)
         yield from bookie.bookie.reads.read(request)
@@ -181,12 +205,16 @@ async def test_a_read_that_ends_early_ends_its_connection(
             await reading
     elif end == "timed out":
         assert (await reading).code is Code.TIMEOUT
-    else:
-        if end == "client closed":
-            await pool.close()
-        else:
-            lane._reads.close()
+    elif end == "client closed":
+        await pool.close()
         assert (await reading).code is Code.CONNECTION_LOST
+    else:
+        closing = asyncio.ensure_future(asyncio.to_thread(lane._reads.close))
+        assert (await reading).code is Code.CONNECTION_LOST
+        assert not closing.done(), "the bookie still looks at what it reads"
+        go_on.set()
+        await closing
+        assert read_connections(bookie) == 0
     go_on.set()
     assert await asyncio.to_thread(eventually, lambda: read_connections(bookie) == 0)
 

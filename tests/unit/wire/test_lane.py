@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from daybook.core.stream import StreamError
 from daybook.wire.lane import LENGTH, encode_lane, lane_buffer
-from daybook.wire.message_buffer import MessageBuffer
+from daybook.wire.message_buffer import _SPARE_BYTES_MAX, MessageBuffer
 
 LIMIT = 300_000
 """Above the buffer's size, so that a message may get a buffer of its own."""
@@ -72,6 +72,30 @@ def test_messages_of_about_the_same_length_are_received_in_one_place() -> None:
         assert receive_large(buffer, b"x" * size) is first
         buffer.give_back(first)
     assert small == bytes(70_000)
+
+
+def test_a_message_of_which_somebody_has_a_view_is_not_written_to() -> None:
+    buffer = lane_buffer(LIMIT)
+    first = receive_large(buffer, b"1" * LIMIT)
+    buffer.give_back(first)
+    view = memoryview(first)[7:]
+    for size in (LIMIT, LIMIT - 7):
+        other = receive_large(buffer, b"2" * size)
+        assert other is not first
+        assert view == b"1" * (LIMIT - 7)
+        buffer.give_back(other)
+    view.release()
+    taken = [receive_large(buffer, b"3" * LIMIT) for _ in range(3)]
+    assert any(each is first for each in taken)
+
+
+def test_what_was_given_back_is_kept_up_to_a_bound() -> None:
+    buffer = lane_buffer(_SPARE_BYTES_MAX)
+    messages = [receive_large(buffer, bytes(_SPARE_BYTES_MAX // 4)) for _ in range(6)]
+    for message in messages:
+        buffer.give_back(message)
+    taken = [receive_large(buffer, bytes(_SPARE_BYTES_MAX // 4)) for _ in range(6)]
+    assert [any(each is message for each in taken) for message in messages] == [False] * 2 + [True] * 4
 
 
 @pytest.mark.parametrize("length", [0, LIMIT + 1, 2**32 - 1])

@@ -6,8 +6,13 @@ from typing import Any
 import pytest
 
 from daybook.client.ledger import Ledger
+from daybook.client.transport import read_answer
 from daybook.core.effects import LacEffect, LacKnown, MetadataKnown
-from daybook.core.format import payload_run
+from daybook.core.format import parted, payload_run
+from daybook.core.format.entries import EntryRun, payload_sizes
+from daybook.core.format.frame import Buffer
+from daybook.core.format.parted import PartedFrame
+from daybook.core.format.payload_run import PayloadRun
 from daybook.core.ids import BookieId
 from daybook.core.reader.lac import LacReader
 from daybook.core.reader.reader import LedgerReader
@@ -65,6 +70,25 @@ def the_own_handle_shows_what_is_only_sent(follow: Callable[[LedgerView], bool],
 def payloads_of_one_size_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one checksum that stands for those of all entries is taken as right."""
     monkeypatch.setattr(payload_run, "are_sound", lambda *_: True)
+
+
+@mutant(
+    44,
+    "tests/unit/core/format/test_parted.py::test_rule_44_a_damaged_payload_is_not_passed_on_with_the_others",
+    not_simulated="the simulated network has no lane, over which such messages travel",
+)
+def payloads_that_come_last_are_passed_on_as_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the checksums of entries have said."""
+
+    def joined_in_place(message: Buffer, frames: list[PartedFrame], found: list[EntryRun]) -> EntryRun:
+        payloads = memoryview(message)[frames[0].payloads_at :]
+        size_bytes = payload_sizes(found[0])[0]
+        first = frames[0].header.first_entry
+        ids = range(first, first + len(payloads) // size_bytes)
+        return EntryRun(ids, PayloadRun(size_bytes, [payloads]))
+
+    monkeypatch.setattr(parted, "joined_in_place", joined_in_place)
+    monkeypatch.setattr(read_answer, "joined_in_place", joined_in_place)
 
 
 @mutant(

@@ -11,6 +11,7 @@ from daybook.core.format.entries import Entry, EntryRun, decode_entries, joined,
 from daybook.core.format.frame import (
     COLUMN_BYTES,
     HEADER_BYTES,
+    ROW_BYTES,
     assemble_frame,
     check_body,
     decode_header,
@@ -43,9 +44,10 @@ def frame_of(
     return bytearray(encode_frame(LEDGER, FIRST, payloads, crcs or entry_crcs(ledger_id, ids, payloads)))
 
 
-def run_of(data: bytearray) -> PayloadRun | None:
+def run_of(data: bytearray, *, is_own: bool = False) -> PayloadRun | None:
     header = decode_header(data)
-    return sound_run(data, header, 0, range(FIRST, FIRST + header.count))
+    ids = range(FIRST, FIRST + header.count)
+    return sound_run(data, header, 0, HEADER_BYTES + ROW_BYTES * header.count, ids, is_own=is_own)
 
 
 def bad_entries(data: bytearray) -> list[int]:
@@ -86,12 +88,28 @@ def test_a_sound_frame_of_one_size_is_kept_as_it_is(counted: tuple[int, int]) ->
     assert not bad
 
 
-@given(SIZES, st.data())
+@given(SIZES)
+def test_of_ones_own_buffer_nothing_is_copied_and_nothing_stays_changed(counted: tuple[int, int]) -> None:
+    payloads = payloads_of_one_size(*counted)
+    data = frame_of(payloads)
+    before = bytes(data)
+    run = run_of(data, is_own=True)
+    assert run is not None
+    (only,) = run.parts
+    assert isinstance(only, memoryview)
+    assert only.obj is data
+    assert list(run) == payloads
+    assert data == before
+
+
+@given(SIZES, st.data(), st.booleans())
 def test_rule_44_damage_of_any_byte_is_found_and_costs_one_entry(
-    counted: tuple[int, int], draw: st.DataObject
+    counted: tuple[int, int], draw: st.DataObject, is_own: bool
 ) -> None:
     data, row = damaged_frame(counted, draw)
-    assert run_of(data) is None
+    before = bytes(data)
+    assert run_of(data, is_own=is_own) is None
+    assert data == before
     assert bad_entries(data) == [FIRST + row]
 
 
@@ -214,6 +232,17 @@ def test_runs_of_one_size_are_joined_without_a_look_at_a_payload() -> None:
     assert found.parts == [b"aabb", b"cc", b"dd"]
     assert joined_payloads([one, PayloadRun(3, [b"eee"])]) == [b"aa", b"bb", b"eee"]
     assert joined_payloads([one, [b"x"], two]) == [b"aa", b"bb", b"x", b"cc", b"dd"]
+    assert joined_payloads([[b"xx"], [b"yy"]]) == [b"xx", b"yy"]
+
+
+def test_single_payloads_of_the_same_size_join_a_run() -> None:
+    """As a range has them that begins or ends within a frame."""
+    found = joined_payloads([[b"xx", b"yy"], PayloadRun(2, [b"aabb"]), [b"zz"]])
+    assert isinstance(found, PayloadRun)
+    assert list(found) == [b"xx", b"yy", b"aa", b"bb", b"zz"]
+
+
+def test_no_payloads_are_no_run() -> None:
     assert joined_payloads([]) == []
 
 
