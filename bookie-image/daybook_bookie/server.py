@@ -99,6 +99,7 @@ class BookieServer:
                     bookie.reads.read_in_parts,
                     self._reading,
                     connections_max=settings.streams_max,
+                    answers_bytes_max=settings.read_answers_bytes,
                     call_timeout_ms=settings.call_timeout_ms,
                 ),
                 self._hello,

@@ -117,6 +117,11 @@ class BookieSettings(ProcessSettings):
 
     streams_max: int = Field(256, ge=1, description="append streams at once; more get RESOURCE_EXHAUSTED")
     read_workers: int = Field(8, ge=1, description="reads at once from cache and store")
+    read_answers_bytes: int = Field(
+        64 * MIB,
+        ge=1,
+        description="answers that clients have not taken yet: connections for reads share it, and get smaller messages the more there are",
+    )
     reads_waiting_max: int = Field(1000, ge=1, description="reads that wait; more get RESOURCE_EXHAUSTED")
     recovery_workers: int = Field(8, ge=1, description="fences and recovery reads at once")
     control_workers: int = Field(8, ge=1, description="control calls at once")

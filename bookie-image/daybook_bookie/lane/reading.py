@@ -2,16 +2,19 @@
 
 A connection has a thread, which reads and sends, so that it waits for the client where the client is slow, and nobody else does. Whoever asks
 nothing for as long as a call may take, or takes nothing, is hung up on. Reads that fence have their own threads, in gRPC's server.
+
+A message costs both ends much the same whatever its size, and is in the bookie's memory until its client has taken it. So messages are large
+while few connections are open, and smaller the more there are.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from daybook.core.format.frame import Buffer
+from daybook.core.format.frame import FRAME_BYTES_TARGET, Buffer
 from daybook.core.stream import StreamError
 from daybook.runtime.logs import get_logger
 from daybook.wire import bookie_pb2 as pb
@@ -20,6 +23,12 @@ from daybook.wire.messages import encode_server_control
 from daybook_bookie.lane.connection import LaneConnection
 
 _LOG: Final = get_logger(__name__)
+MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Of about this size a message is worth nothing more: a client asks for as much at once."""
+MESSAGE_BYTES_MIN: Final = FRAME_BYTES_TARGET
+"""A smaller one would have no whole block."""
+STOP_TIMEOUT_S: Final = 5.0
+"""To send on a connection that is closed fails at once, so only a read of a slow disk takes longer than a moment."""
 
 
 class LaneReads:
@@ -27,18 +36,24 @@ class LaneReads:
 
     def __init__(
         self,
-        read: Callable[[pb.ReadRequest], Iterator[Sequence[Buffer]]],
+        read: Callable[[pb.ReadRequest, int], Generator[Sequence[Buffer], None, None]],
         reading: AbstractContextManager[object],
         *,
         connections_max: int,
+        answers_bytes_max: int,
         call_timeout_ms: int,
     ) -> None:
-        """`read` gives the messages of an answer, each in parts, and each is made inside `reading`, which bounds how many reads work at once."""
+        """`read` gives the messages of an answer, of about so many bytes each and in parts.
+
+        Each is made inside `reading`, which bounds how many reads work at once. `answers_bytes_max`: see `message_bytes`.
+        """
         self._read = read
         self._reading = reading
         self._connections_max = connections_max
+        self._answers_bytes_max = answers_bytes_max
         self._timeout_s = call_timeout_ms / 1000
         self._lock = threading.Lock()
+        self._ended = threading.Condition(self._lock)
         self._open: set[LaneConnection] = set()
         self._closed = False
 
@@ -46,6 +61,12 @@ class LaneReads:
     def count(self) -> int:
         """How many connections are open."""
         return len(self._open)
+
+    @property
+    def message_bytes(self) -> int:
+        """How large the next answer's messages are, so that all connections together hold about `answers_bytes_max`."""
+        share = self._answers_bytes_max // max(1, len(self._open))
+        return max(MESSAGE_BYTES_MIN, min(share, MESSAGE_BYTES_MAX))
 
     def serve(
         self, lane: LaneConnection, requests: Iterator[bytes | bytearray], hello: pb.ServerControl
@@ -69,6 +90,7 @@ class LaneReads:
         finally:
             with self._lock:
                 self._open.discard(lane)
+                self._ended.notify_all()
 
     def _enter(self, lane: LaneConnection) -> bool:
         with self._lock:
@@ -91,22 +113,25 @@ class LaneReads:
         if request.fence:
             text = "a read that fences goes over gRPC"
             raise StreamError(text)
-        answer = self._read(request)
-        while True:
-            with self._reading:
-                parts = next(answer, None)
-            if parts is None:
-                break
-            lane.send(parts, is_last=False)
+        with closing(self._read(request, self.message_bytes)) as answer:
+            while True:
+                with self._reading:
+                    parts = next(answer, None)
+                if parts is None:
+                    break
+                lane.send(parts, is_last=False)
         lane.send([END_OF_READ], is_last=True)
 
     def close(self) -> None:
-        """End all connections, and every one that comes."""
+        """End all connections, and every one that comes; wait for those that are still answered, which look at the store."""
         with self._lock:
             self._closed = True
             lanes = list(self._open)
         for lane in lanes:
             lane.close()
+        with self._lock:
+            if not self._ended.wait_for(lambda: not self._open, STOP_TIMEOUT_S):
+                _LOG.warning("reads have not ended", connections=len(self._open))
 
 
 def _ended(detail: str) -> bytes:

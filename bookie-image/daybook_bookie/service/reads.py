@@ -1,13 +1,14 @@
 """Reading a range: the core decides what comes next (`daybook.core.bookie.range_scan`), from the cache and the store."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from time import perf_counter
 from typing import Final
 
 from daybook.core.bookie.open_ledgers import OpenLedgers
 from daybook.core.bookie.range_scan import NOTHING_HELD, Held, RangeScan
 from daybook.core.errors import Code, FrameError
+from daybook.core.format import parted
 from daybook.core.format.block import Block, decode_block, is_dense_block
 from daybook.core.format.frame import FRAME_BYTES_TARGET, Buffer
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
@@ -53,24 +54,31 @@ class Reads:
         """The messages of the answer; the last one's header speaks for the whole."""
         yield from self.answer(request, self._admit(request))
 
-    def read_in_parts(self, request: pb.ReadRequest) -> Iterator[Sequence[Buffer]]:
-        """As `read`, each message in parts (see `read_parts`)."""
-        yield from self._answer(request, self._admit(request))
+    def read_in_parts(
+        self, request: pb.ReadRequest, message_bytes: int
+    ) -> Generator[Sequence[Buffer], None, None]:
+        """As `read`, in messages of about `message_bytes`, each in parts (see `read_parts`).
+
+        The parts may be views of the store, which end with the next message: close the generator if you do not take all of them.
+        """
+        yield from self._answer(request, self._admit(request), message_bytes, as_views=True)
 
     def answer(self, request: pb.ReadRequest, code: Code) -> Iterator[bytes]:
         """As `read`, of a request that was admitted with `code`."""
-        for parts in self._answer(request, code):
+        for parts in self._answer(request, code, READ_MESSAGE_BYTES_TARGET):
             message = b"".join(parts)
             parts.clear()  # while a slow client takes the message, it is held once
             yield message
 
-    def _answer(self, request: pb.ReadRequest, code: Code) -> Iterator[list[Buffer]]:
+    def _answer(
+        self, request: pb.ReadRequest, code: Code, message_bytes: int, *, as_views: bool = False
+    ) -> Iterator[list[Buffer]]:
         started = perf_counter()
         self._metrics.read_requests.labels(code.name).inc()
         if code is not Code.OK:
             yield read_parts(ReadHeader(code), [])
             return
-        yield from self._messages(request)
+        yield from self._messages(request, message_bytes, as_views=as_views)
         self._metrics.read_seconds.observe(perf_counter() - started)
 
     def _admit(self, request: pb.ReadRequest) -> Code:
@@ -82,42 +90,64 @@ class Reads:
             return code
         return self._questions.check(request.ledger_id, request.key)
 
-    def _messages(self, request: pb.ReadRequest) -> Iterator[list[Buffer]]:
-        scan = RangeScan(
-            StorageSource(self._table.storage, self._table.machine.ledgers, self._table.lock),
-            request.ledger_id,
-            request.first_entry,
-            request.last_entry,
-        )
+    def _messages(
+        self, request: pb.ReadRequest, message_bytes: int, *, as_views: bool
+    ) -> Iterator[list[Buffer]]:
+        source = StorageSource(self._table.storage, self._table.machine.ledgers, self._table.lock)
+        scan = RangeScan(source, request.ledger_id, request.first_entry, request.last_entry)
         room = max(1, min(request.bytes_max, BYTES_MAX))
-        while True:
-            frames: list[Buffer] = []
-            size_bytes = 0
-            damaged: list[tuple[EntryId, EntryId]] = []
-            while not scan.done and size_bytes < min(room, READ_MESSAGE_BYTES_TARGET):
-                store_bytes = max(STORE_BYTES_MIN, READ_MESSAGE_BYTES_TARGET - size_bytes)
-                found = scan.step(room - size_bytes, store_bytes=store_bytes)
-                if found is None:
-                    if scan.damaged != NO_ENTRY:
-                        self._is_damaged(request.ledger_id, scan)
-                        add_damaged(damaged, scan.damaged)
-                    if len(damaged) >= DAMAGED_MAX:
-                        break
-                    continue
-                frames.append(found.data)
-                size_bytes += len(found.data)
-                self._metrics.read_entries.inc(found.header.count)
-            room -= size_bytes
-            header = ReadHeader(
-                Code.OK, scan.through, scan.last_add_confirmed, scan.length_at_lac, scan.limbo, tuple(damaged)
-            )
-            self._metrics.read_bytes.inc(size_bytes)
-            self._metrics.read_damaged.inc(sum(last - first + 1 for first, last in damaged))
-            parts = read_parts(header, frames)
-            frames.clear()  # whoever joins the parts holds them once more
-            yield parts
-            if scan.done or room <= 0 or len(damaged) >= DAMAGED_MAX:
-                return
+        is_over = False
+        while not is_over:
+            with ExitStack() as views:
+                source.views = views if as_views else None
+                blocks, damaged = self._next_blocks(scan, request.ledger_id, room, message_bytes)
+                size_bytes = sum(len(block.data) for block in blocks)
+                room -= size_bytes
+                payloads_last = (
+                    request.payloads_last and size_bytes >= parted.FRAME_BYTES_MIN * len(blocks) > 0
+                )
+                header = ReadHeader(
+                    Code.OK,
+                    scan.through,
+                    scan.last_add_confirmed,
+                    scan.length_at_lac,
+                    scan.limbo,
+                    tuple(damaged),
+                    payloads_last,
+                )
+                frames = parted.part(blocks) if payloads_last else [block.data for block in blocks]
+                parts = read_parts(header, frames)
+                blocks.clear()
+                frames.clear()  # whoever joins the parts holds them once more
+                is_over = scan.done or room <= 0 or len(damaged) >= DAMAGED_MAX
+                if as_views and not is_over:
+                    scan.copy_waiting()
+                yield parts
+
+    def _next_blocks(
+        self, scan: RangeScan, ledger_id: LedgerId, room: int, message_bytes: int
+    ) -> tuple[list[Block], list[tuple[EntryId, EntryId]]]:
+        """What comes next, up to about `message_bytes`, and what of it is damaged."""
+        blocks: list[Block] = []
+        damaged: list[tuple[EntryId, EntryId]] = []
+        size_bytes = entries = 0
+        while not scan.done and size_bytes < min(room, message_bytes):
+            store_bytes = max(STORE_BYTES_MIN, message_bytes - size_bytes)
+            found = scan.step(room - size_bytes, store_bytes=store_bytes)
+            if found is None:
+                if scan.damaged != NO_ENTRY:
+                    self._is_damaged(ledger_id, scan)
+                    add_damaged(damaged, scan.damaged)
+                if len(damaged) >= DAMAGED_MAX:
+                    break
+                continue
+            blocks.append(found)
+            size_bytes += len(found.data)
+            entries += found.header.count
+        self._metrics.read_entries.inc(entries)
+        self._metrics.read_bytes.inc(size_bytes)
+        self._metrics.read_damaged.inc(sum(last - first + 1 for first, last in damaged))
+        return blocks, damaged
 
     def _is_damaged(self, ledger_id: LedgerId, scan: RangeScan) -> None:
         _LOG.error("an entry is damaged", ledger_id=ledger_id, entry_id=scan.damaged, reason=scan.damage)
@@ -137,6 +167,8 @@ class StorageSource:
         self._storage = storage
         self._ledgers = ledgers
         self._lock = lock
+        self.views: ExitStack | None = None
+        """See `EntryStore.read_blocks`."""
 
     def look(self, ledger_id: LedgerId, at: EntryId) -> Held:
         """See RangeSource."""
@@ -164,7 +196,7 @@ class StorageSource:
     ) -> Sequence[Block]:
         """See RangeSource."""
         try:
-            frames = self._storage.store.read_blocks(ledger_id, first, end, room_bytes)
+            frames = self._storage.store.read_blocks(ledger_id, first, end, room_bytes, views=self.views)
         except CorruptStoreError as error:
             raise FrameError(str(error)) from error
         return [decode_block(frame) for frame in frames]

@@ -8,10 +8,11 @@ read finds (rule 26).
 """
 
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NamedTuple, Protocol
 
 from daybook.core.format.block import Block
+from daybook.core.format.frame import Buffer
 from daybook.core.ids import EntryId, LedgerId
 from daybook_bookie.journal.format import Position
 from daybook_bookie.settings import StorageSettings
@@ -90,8 +91,19 @@ class EntryStore(Protocol):
     def limbo_marks(self) -> Mapping[LedgerId, bytes]:
         """The nonces of the ledgers in limbo, as of now (rule 29), without those that are being deleted."""
 
-    def read_blocks(self, ledger_id: LedgerId, first: EntryId, last: EntryId, max_bytes: int) -> list[bytes]:
+    def read_blocks(
+        self,
+        ledger_id: LedgerId,
+        first: EntryId,
+        last: EntryId,
+        max_bytes: int,
+        *,
+        views: ExitStack | None = None,
+    ) -> list[Buffer]:
         """Frames that hold the stored entries of first … last, rising, about `max_bytes` of them, at least one.
+
+        They are copies. With `views` they may be views of the store instead, which end when that is closed: soon, because pages that
+        they can see are not reused.
 
         A frame may also hold entries before `first` and after `last`. Empty if none of these entries is stored: the
         caller decides whether that proves anything. Raises CorruptStoreError if the first entry that exists cannot be

@@ -25,6 +25,7 @@ from daybook.core.format.block import (
     rows_that_fit,
     sound_parts,
 )
+from daybook.core.format.frame import Buffer
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 from daybook_bookie.disk.errors import CorruptStoreError
@@ -92,8 +93,8 @@ class BlockReader:
 
     def read(
         self, index: IntervalSet, first: EntryId, last: EntryId, max_bytes: int, overshoot_bytes: int
-    ) -> list[bytes]:
-        """See `EntryStore.read_blocks`."""
+    ) -> list[Buffer]:
+        """See `EntryStore.read_blocks`; the frames are views that end with the snapshot."""
         try:
             return self._read(index, first, last, max_bytes, overshoot_bytes)
         except lmdb.Error as error:
@@ -101,9 +102,9 @@ class BlockReader:
 
     def _read(
         self, index: IntervalSet, first: EntryId, last: EntryId, room: int, overshoot_bytes: int
-    ) -> list[bytes]:
+    ) -> list[Buffer]:
         wanted = index.next_from(first)
-        frames: list[bytes] = []
+        frames: list[Buffer] = []
         block: Block | None = None
         while wanted != NO_ENTRY and wanted <= last and room > 0:
             try:
@@ -120,7 +121,7 @@ class BlockReader:
                     break  # return what was found; the next read meets the damage again
                 raise
             part = _part(sound, wanted, last, room, overshoot_bytes)
-            frames.append(bytes(part.data))
+            frames.append(part.data)
             room -= part.size_bytes
             wanted = index.next_from(part.last + 1)
             if part.last < block.last:

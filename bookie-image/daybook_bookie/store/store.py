@@ -11,13 +11,14 @@ its snapshot, and a record is published only after its commit, so a snapshot is 
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NoReturn, Self
 
 import lmdb
 
+from daybook.core.format.frame import Buffer
 from daybook.core.ids import EntryId, LedgerId
 from daybook.runtime.logs import get_logger
 from daybook_bookie.disk.disk import Disk
@@ -47,6 +48,8 @@ from daybook_bookie.store.stored_ledger import (
 _LOG: Final = get_logger(__name__)
 
 _ROOT_KEY: Final = b"root"
+VIEWS_MAX: Final = 128
+"""Snapshots that views may keep, a quarter of LMDB's readers; what is read beyond them is copied."""
 
 
 class Store:
@@ -68,6 +71,7 @@ class Store:
         self._meta_pages_are_certain = False
         self._committing = threading.Lock()
         """Held from the beginning of a commit until its records are published."""
+        self._viewing = threading.BoundedSemaphore(VIEWS_MAX)
         self._index = LedgerIndex()
         exists = DATA_FILE in disk.names()
         if not exists and (not new or CHECKPOINT in disk.names()):
@@ -169,15 +173,29 @@ class Store:
         """See EntryStore."""
         return self._index.limbo_marks()
 
-    def read_blocks(self, ledger_id: LedgerId, first: EntryId, last: EntryId, max_bytes: int) -> list[bytes]:
+    def read_blocks(
+        self,
+        ledger_id: LedgerId,
+        first: EntryId,
+        last: EntryId,
+        max_bytes: int,
+        *,
+        views: ExitStack | None = None,
+    ) -> list[Buffer]:
         """See EntryStore."""
         record = self.ledger(ledger_id)
         while record is not None:
             try:
-                with self.blocks(ledger_id) as blocks:
-                    return blocks.read(
+                with ExitStack() as reading:
+                    blocks = reading.enter_context(self.blocks(ledger_id))
+                    frames = blocks.read(
                         record.intervals, first, last, max_bytes, self.settings.read_overshoot_bytes
                     )
+                    if views is None or not self._viewing.acquire(blocking=False):
+                        return [bytes(frame) for frame in frames]
+                    reading.callback(self._viewing.release)
+                    views.push(reading.pop_all())
+                    return frames
             except CorruptStoreError:
                 before, record = record, self._published(ledger_id)
                 if record is before:

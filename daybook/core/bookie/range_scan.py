@@ -46,7 +46,8 @@ class RangeSource(Protocol):
     ) -> Sequence[Block]:
         """The store's blocks from the one that has `first` up to about `end`, as many as `room_bytes` allows.
 
-        Empty: the ledger was deleted since the look. Raises FrameError if `first` cannot be read.
+        Empty: the ledger was deleted since the look. Raises FrameError if `first` cannot be read. Their data may be views that end
+        before the scan does: see `RangeScan.copy_waiting`.
         """
 
 
@@ -103,6 +104,10 @@ class RangeScan:
         block = self._waiting.pop(0)
         self._at = block.last + 1
         return block
+
+    def copy_waiting(self) -> None:
+        """Keep what later steps give of what was read so far: views of the store end now."""
+        self._waiting = [block._replace(data=bytes(block.data)) for block in self._waiting]
 
     def _from_cache(self, found: tuple[EntryId, Block], room_bytes: int, *, whole: bool) -> list[Block]:
         entry, block = found

@@ -3,22 +3,29 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+from daybook_bookie.lane.reading import MESSAGE_BYTES_MAX, MESSAGE_BYTES_MIN
 
 from daybook.core.errors import Code
+from daybook.core.format.entries import decode_entries
+from daybook.core.format.frame import FRAME_BYTES_TARGET, split_message
+from daybook.core.format.parted import split_parted
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire.lane import END_OF_READ, HELLO_BYTES_MAX, LENGTH, encode_lane
-from daybook.wire.messages import encode_client_control
+from daybook.wire.messages import READ_MESSAGE_BYTES_TARGET, decode_read, encode_client_control
 from tests.unit.bookie.server_kit import (
     READ_ALL,
     READ_ONE,
     RunningBookie,
     eventually,
     filled,
+    frame_of,
     read_connections,
 )
-from tests.unit.bookie.stream_kit import WAIT_S, LaneReader, StreamEndedError
+from tests.unit.bookie.stream_kit import KEY, WAIT_S, LaneReader, StreamEndedError
 
 StartBookie = Callable[..., RunningBookie]
+ENTRY_BYTES = 400_000
+"""Those of a bookie that is `filled`."""
 
 
 def reader_of(bookie: RunningBookie) -> LaneReader:
@@ -30,12 +37,61 @@ def reader_of(bookie: RunningBookie) -> LaneReader:
 def test_the_messages_are_those_of_grpc_byte_for_byte_one_read_after_the_other(
     start_bookie: StartBookie,
 ) -> None:
-    bookie = filled(start_bookie())
+    """Where one connection may have a message of the size that gRPC's have."""
+    bookie = filled(start_bookie(read_answers_bytes=READ_MESSAGE_BYTES_TARGET))
     reader = reader_of(bookie)
     for request in (READ_ALL, READ_ONE, READ_ALL):
         assert list(reader.read(request)) == list(bookie.stub.read(request, timeout=WAIT_S))
     reader.close()
     assert eventually(lambda: read_connections(bookie) == 0)
+
+
+def test_messages_are_the_smaller_the_more_connections_share_their_memory(start_bookie: StartBookie) -> None:
+    bookie = filled(start_bookie(read_answers_bytes=MESSAGE_BYTES_MAX, streams_max=64))
+    readers = [reader_of(bookie)]
+    alone = max(len(message) for message in readers[0].read(READ_ALL))
+    assert alone > MESSAGE_BYTES_MAX // 2
+    readers += [reader_of(bookie) for _ in range(7)]
+    assert eventually(lambda: read_connections(bookie) == len(readers))
+    beside_others = max(len(message) for message in readers[0].read(READ_ALL))
+    assert beside_others < MESSAGE_BYTES_MAX // len(readers) + ENTRY_BYTES + FRAME_BYTES_TARGET
+    readers += [reader_of(bookie) for _ in range(16)]
+    assert eventually(lambda: read_connections(bookie) == len(readers))
+    assert bookie.server._lane is not None
+    assert bookie.server._lane._reads.message_bytes == MESSAGE_BYTES_MIN, "none is smaller"
+
+
+def test_an_answer_in_parts_is_right_whatever_the_size_of_its_messages(start_bookie: StartBookie) -> None:
+    """Its parts are views of the store, and some of what was read for one message is for the next one."""
+    bookie = start_bookie()
+    bookie.create_ledger(1)
+    stream = bookie.open_stream()
+    stream.attach(1)
+    sent = [b"%d" % n * 300 for n in range(3000)]
+    for first in range(0, len(sent), 100):
+        assert stream.add(frame_of(1, first, sent[first : first + 100])) == {}
+    assert bookie.flush()
+    request = pb.ReadRequest(ledger_id=1, first_entry=0, last_entry=len(sent) - 1, bytes_max=1 << 24, key=KEY)
+    for request.payloads_last in (False, True):
+        for message_bytes in (1, 300_000, 1 << 24):
+            found: list[bytes] = []
+            messages = views = 0
+            for parts in bookie.bookie.reads.read_in_parts(request, message_bytes):
+                views += any(isinstance(each, memoryview) for each in parts)
+                header, frames = decode_read(bytearray().join(parts))
+                assert header.payloads_last == request.payloads_last
+                found += _payloads(frames, payloads_last=header.payloads_last)
+                messages += 1
+            assert found == sent
+            assert views
+            assert (messages == 1) == (message_bytes == 1 << 24)
+
+
+def _payloads(frames: memoryview, *, payloads_last: bool) -> list[bytes]:
+    split = split_parted(frames) if payloads_last else [(*each, None) for each in split_message(frames)]
+    runs = [decode_entries(frames, header, offset, payloads_at=at) for header, offset, at in split]
+    assert not any(bad for _, bad in runs)
+    return [entry.data for good, _ in runs for entry in good]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +151,7 @@ def test_a_read_that_fails_says_so_and_harms_no_other(
     lane = bookie.server._lane
     assert lane is not None
 
-    def fail(request: pb.ReadRequest) -> Iterator[bytes]:
+    def fail(request: pb.ReadRequest, _: int) -> Iterator[bytes]:
         raise OverflowError(request.ledger_id)
 
     reader, other = reader_of(bookie), reader_of(bookie)
@@ -107,8 +163,12 @@ def test_a_read_that_fails_says_so_and_harms_no_other(
 
 
 def test_a_bookie_that_stops_ends_connections_for_reads(start_bookie: StartBookie) -> None:
-    bookie = start_bookie()
-    reader = reader_of(bookie)
+    """It waits for the answers that are under way, which are views of its store."""
+    bookie = filled(start_bookie())
+    reader, busy = reader_of(bookie), reader_of(bookie)
+    busy.ask(READ_ALL)
+    busy.take()
     bookie.stop()
+    assert read_connections(bookie) == 0
     with pytest.raises((StreamEndedError, ConnectionError)):
         reader.take()

@@ -6,7 +6,7 @@ nothing torn here: LMDB's own pages are beyond the model, and the tests of the r
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +19,7 @@ from daybook_bookie.store.stored_ledger import StoredLedger
 
 from daybook.core.errors import FrameError
 from daybook.core.format.block import Block, decode_block, rows_between, sound_parts
+from daybook.core.format.frame import Buffer
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 
@@ -147,13 +148,21 @@ class StoreModel:
         """See EntryStore."""
         return {ledger_id: record.limbo for ledger_id, record in self.ledgers().items() if record.limbo}
 
-    def read_blocks(self, ledger_id: LedgerId, first: EntryId, last: EntryId, max_bytes: int) -> list[bytes]:
+    def read_blocks(
+        self,
+        ledger_id: LedgerId,
+        first: EntryId,
+        last: EntryId,
+        max_bytes: int,
+        *,
+        views: ExitStack | None = None,
+    ) -> list[Buffer]:
         """See EntryStore."""
         record = self.ledger(ledger_id)
         if record is None:
             return []
         blocks = self._blocks(ledger_id)
-        frames: list[bytes] = []
+        frames: list[Buffer] = []
         wanted = record.intervals.next_from(first)
         while NO_ENTRY < wanted <= last and max_bytes > 0:
             try:

@@ -295,7 +295,7 @@ def test_rule_26_damage_is_an_error_for_what_it_touches_and_a_repair_restores_it
     bench: Bench, where: str
 ) -> None:
     bench.put(frame(7, range(10), size=100))
-    before = bench.store.read_blocks(7, 0, 9, 10**6)[0]
+    before = bytes(bench.store.read_blocks(7, 0, 9, 10**6)[0])
     bench.flip(7, 0, 20 if where == "header" else before.index(payload(4, 100)))
     with pytest.raises(CorruptStoreError, match="ledger 7"):
         bench.store.read_blocks(7, 4, 9, 10**6)

@@ -61,6 +61,21 @@ def read(source: Source, first: EntryId, last: EntryId) -> tuple[list[EntryId], 
     return found, damaged, scan
 
 
+def test_what_waits_outlives_the_views_that_the_store_gave() -> None:
+    stored = [block(0, 2), block(3, 5)]
+    memory = [bytearray(each.data) for each in stored]
+    views = [each._replace(data=memoryview(data)) for each, data in zip(stored, memory, strict=True)]
+    scan = RangeScan(Source(stored=views), LEDGER, 0, 5)
+    assert scan.step(ROOM, store_bytes=ROOM) == views[0]
+    scan.copy_waiting()
+    for data in memory:
+        data[:] = bytes(len(data))
+    second = scan.step(ROOM, store_bytes=ROOM)
+    assert second is not None
+    assert bytes(second.data) == bytes(stored[1].data)
+    assert scan.done
+
+
 def test_an_unknown_ledger_has_nothing_and_says_so_for_the_whole_range() -> None:
     found, damaged, scan = read(Source(), 0, 9)
     assert (found, damaged, scan.through, scan.limbo) == ([], [], 9, False)
