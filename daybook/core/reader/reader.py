@@ -57,8 +57,8 @@ Rank: TypeAlias = Callable[[BookieId], int]
 class ReadPolicy:
     """How much is asked for at once, and how long a replica may be silent."""
 
-    piece_bytes: int = 2 * 1024 * 1024
-    """A call costs as much as the transport of some hundred KiB."""
+    piece_bytes: int = 4 * 1024 * 1024
+    """A call costs as much as the transport of some hundred KiB, and more where both ends have a cold cache."""
     read_ahead_bytes: int = 8 * 1024 * 1024
     """Requested, buffered, or delivered and not yet `Consumed`."""
     entry_bytes_guess: int = 1024
