@@ -120,7 +120,7 @@ class BookieSettings(ProcessSettings):
     read_answers_bytes: int = Field(
         64 * MIB,
         ge=1,
-        description="answers that clients have not taken yet: connections for reads share it, and get smaller messages the more there are",
+        description="read answers over the lane that clients have not taken yet: the more there are, the smaller are their messages",
     )
     reads_waiting_max: int = Field(1000, ge=1, description="reads that wait; more get RESOURCE_EXHAUSTED")
     recovery_workers: int = Field(8, ge=1, description="fences and recovery reads at once")

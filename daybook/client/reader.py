@@ -125,6 +125,7 @@ class Reader:
     ) -> AsyncGenerator[Sequence[Entry], None]:
         """As `read`, in the batches in which entries arrive; this is the fastest way to read many.
 
+        A batch, and any slice of one, holds the memory of the whole answer that it is of, some MiB; an entry's data is a copy.
         Raises NoSuchEntryError beyond `last_add_confirmed`, CorruptEntryError, NotEnoughReplicasError.
         """
         end = self.last_add_confirmed if last is None else last

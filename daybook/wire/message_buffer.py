@@ -15,8 +15,8 @@ from daybook.core.errors import DaybookError
 
 PREFIX_BYTES: Final = 4
 _BUFFER_BYTES: Final = 64 * 1024
-_SPARE_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Two answers to a read of a whole piece: the entries of one are still looked at when the next one comes."""
+_SPARE_BYTES_MAX: Final = 12 * 1024 * 1024
+"""Two answers to a read of a piece of 4 MiB, with their tables: the entries of one are still looked at when the next one comes."""
 
 
 class MessageBuffer:
@@ -48,7 +48,7 @@ class MessageBuffer:
 
     def give_back(self, message: bytes | bytearray) -> None:
         """Nobody holds `message` any more: once no view of it is left, a large one of about its length may be received in its place."""
-        if isinstance(message, bytearray):
+        if isinstance(message, bytearray) and len(message) <= _SPARE_BYTES_MAX:
             self._spares.append(message)
             while sum(map(len, self._spares)) > _SPARE_BYTES_MAX:
                 self._spares.popleft()

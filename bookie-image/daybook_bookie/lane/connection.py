@@ -121,6 +121,11 @@ class LaneConnection:
         else:
             send_parts(self._socket, framed, flags)
 
+    @property
+    def sends_parts(self) -> bool:
+        """Whether `send` waits with the parts themselves, not with a copy."""
+        return self._tls is None
+
     def end_waits_after(self, timeout_s: float) -> None:
         """Nothing waits longer for the client from now on: receiving and `send` raise TimeoutError."""
         self._socket.settimeout(timeout_s)

@@ -3,14 +3,14 @@
 A connection has a thread, which reads and sends, so that it waits for the client where the client is slow, and nobody else does. Whoever asks
 nothing for as long as a call may take, or takes nothing, is hung up on. Reads that fence have their own threads, in gRPC's server.
 
-A message costs both ends much the same whatever its size, and is in the bookie's memory until its client has taken it. So messages are large
-while few connections are open, and smaller the more there are.
+A message costs both ends much the same whatever its size, and may be in the bookie's memory until its client has taken it. So messages are
+large while few reads are answered, and smaller the more there are.
 """
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, closing
-from typing import Final
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import Final, TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -23,12 +23,15 @@ from daybook.wire.messages import encode_server_control
 from daybook_bookie.lane.connection import LaneConnection
 
 _LOG: Final = get_logger(__name__)
-MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Of about this size a message is worth nothing more: a client asks for as much at once."""
-MESSAGE_BYTES_MIN: Final = FRAME_BYTES_TARGET
-"""A smaller one would have no whole block."""
+MESSAGE_BYTES_MAX: Final = 5 * 1024 * 1024
+"""A client asks for 4 MiB of payload at once, which have tables and blocks that it has not asked for whole."""
+MESSAGE_BYTES_MIN: Final = 2 * FRAME_BYTES_TARGET
+"""In less there may be no room for a whole block."""
 STOP_TIMEOUT_S: Final = 5.0
 """To send on a connection that is closed fails at once, so only a read of a slow disk takes longer than a moment."""
+
+Read: TypeAlias = Callable[[pb.ReadRequest, Callable[[], int], bool], Generator[Sequence[Buffer], None, None]]
+"""Gives the messages of an answer in parts, each of about so many bytes, and whether parts may be views: see `Reads.read_in_parts`."""
 
 
 class LaneReads:
@@ -36,17 +39,14 @@ class LaneReads:
 
     def __init__(
         self,
-        read: Callable[[pb.ReadRequest, int], Generator[Sequence[Buffer], None, None]],
+        read: Read,
         reading: AbstractContextManager[object],
         *,
         connections_max: int,
         answers_bytes_max: int,
         call_timeout_ms: int,
     ) -> None:
-        """`read` gives the messages of an answer, of about so many bytes each and in parts.
-
-        Each is made inside `reading`, which bounds how many reads work at once. `answers_bytes_max`: see `message_bytes`.
-        """
+        """Each message is made inside `reading`, which bounds how many reads work at once. `answers_bytes_max`: see `message_bytes`."""
         self._read = read
         self._reading = reading
         self._connections_max = connections_max
@@ -55,6 +55,8 @@ class LaneReads:
         self._lock = threading.Lock()
         self._ended = threading.Condition(self._lock)
         self._open: set[LaneConnection] = set()
+        self._answers = 0
+        """How many connections are being answered."""
         self._closed = False
 
     @property
@@ -62,10 +64,9 @@ class LaneReads:
         """How many connections are open."""
         return len(self._open)
 
-    @property
     def message_bytes(self) -> int:
-        """How large the next answer's messages are, so that all connections together hold about `answers_bytes_max`."""
-        share = self._answers_bytes_max // max(1, len(self._open))
+        """How large the next message is, so that all answers together hold about `answers_bytes_max`."""
+        share = self._answers_bytes_max // max(1, self._answers)
         return max(MESSAGE_BYTES_MIN, min(share, MESSAGE_BYTES_MAX))
 
     def serve(
@@ -113,7 +114,7 @@ class LaneReads:
         if request.fence:
             text = "a read that fences goes over gRPC"
             raise StreamError(text)
-        with closing(self._read(request, self.message_bytes)) as answer:
+        with self._counted(), closing(self._read(request, self.message_bytes, lane.sends_parts)) as answer:
             while True:
                 with self._reading:
                     parts = next(answer, None)
@@ -121,6 +122,16 @@ class LaneReads:
                     break
                 lane.send(parts, is_last=False)
         lane.send([END_OF_READ], is_last=True)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._lock:
+            self._answers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._answers -= 1
 
     def close(self) -> None:
         """End all connections, and every one that comes; wait for those that are still answered, which look at the store."""

@@ -55,23 +55,23 @@ class Reads:
         yield from self.answer(request, self._admit(request))
 
     def read_in_parts(
-        self, request: pb.ReadRequest, message_bytes: int
+        self, request: pb.ReadRequest, message_bytes: Callable[[], int], as_views: bool
     ) -> Generator[Sequence[Buffer], None, None]:
         """As `read`, in messages of about `message_bytes`, each in parts (see `read_parts`).
 
-        The parts may be views of the store, which end with the next message: close the generator if you do not take all of them.
+        `as_views`: parts may be views of the store, which end with the next message; close the generator if you do not take all of them.
         """
-        yield from self._answer(request, self._admit(request), message_bytes, as_views=True)
+        yield from self._answer(request, self._admit(request), message_bytes, as_views=as_views)
 
     def answer(self, request: pb.ReadRequest, code: Code) -> Iterator[bytes]:
         """As `read`, of a request that was admitted with `code`."""
-        for parts in self._answer(request, code, READ_MESSAGE_BYTES_TARGET):
+        for parts in self._answer(request, code, lambda: READ_MESSAGE_BYTES_TARGET):
             message = b"".join(parts)
             parts.clear()  # while a slow client takes the message, it is held once
             yield message
 
     def _answer(
-        self, request: pb.ReadRequest, code: Code, message_bytes: int, *, as_views: bool = False
+        self, request: pb.ReadRequest, code: Code, message_bytes: Callable[[], int], *, as_views: bool = False
     ) -> Iterator[list[Buffer]]:
         started = perf_counter()
         self._metrics.read_requests.labels(code.name).inc()
@@ -91,7 +91,7 @@ class Reads:
         return self._questions.check(request.ledger_id, request.key)
 
     def _messages(
-        self, request: pb.ReadRequest, message_bytes: int, *, as_views: bool
+        self, request: pb.ReadRequest, message_bytes: Callable[[], int], *, as_views: bool
     ) -> Iterator[list[Buffer]]:
         source = StorageSource(self._table.storage, self._table.machine.ledgers, self._table.lock)
         scan = RangeScan(source, request.ledger_id, request.first_entry, request.last_entry)
@@ -100,7 +100,7 @@ class Reads:
         while not is_over:
             with ExitStack() as views:
                 source.views = views if as_views else None
-                blocks, damaged = self._next_blocks(scan, request.ledger_id, room, message_bytes)
+                blocks, damaged = self._next_blocks(scan, request.ledger_id, room, message_bytes())
                 size_bytes = sum(len(block.data) for block in blocks)
                 room -= size_bytes
                 payloads_last = (

@@ -100,9 +100,12 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Close the store; the caller has ended all reads."""
+        """Close the store; the caller has ended all reads. What somebody has views of stays open: the process is about to end."""
         self._checkpoint_file.close()
-        self._environment.close()
+        if all(self._viewing.acquire(blocking=False) for _ in range(VIEWS_MAX)):
+            self._environment.close()
+        else:
+            _LOG.warning("the store's file stays open, because clients still take what is read from it")
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
@@ -193,8 +196,8 @@ class Store:
                     )
                     if views is None or not self._viewing.acquire(blocking=False):
                         return [bytes(frame) for frame in frames]
-                    reading.callback(self._viewing.release)
-                    views.push(reading.pop_all())
+                    views.callback(self._viewing.release)
+                    views.push(reading.pop_all())  # the snapshot ends first
                     return frames
             except CorruptStoreError:
                 before, record = record, self._published(ledger_id)

@@ -125,11 +125,12 @@ class BookieCalls:
 
     async def _read_over(self, lane: ReadLane, message: pb.ReadRequest, request: SendRead) -> ReadAnswered:
         """Read over the bookie's lane. Raises LaneUnavailableError, FrameError, StreamError."""
-        message.payloads_last = True
+        asked = pb.ReadRequest(payloads_last=True)
+        asked.MergeFrom(message)
         try:
             async with (
                 asyncio.timeout(CALL_TIMEOUT_S),
-                aclosing(lane.messages(message.SerializeToString())) as answer,
+                aclosing(lane.messages(asked.SerializeToString())) as answer,
             ):
                 return await _gather(answer, ReadAnswer(self.bookie, message.ledger_id, request))
         except TimeoutError:

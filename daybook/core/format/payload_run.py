@@ -126,7 +126,9 @@ def sound_run(
     lengths = offset + HEADER_BYTES + column
     sizes = view[lengths : lengths + column].tobytes()
     entry_bytes = header.payload_bytes // count
-    if not _CRC.size <= entry_bytes <= SIZE_MAX or sizes != _CRC.pack(entry_bytes) * count:
+    if entry_bytes * count != header.payload_bytes or not _CRC.size <= entry_bytes <= SIZE_MAX:
+        return None
+    if sizes != _CRC.pack(entry_bytes) * count:
         return None
     within = view[payloads_at : payloads_at + header.payload_bytes]
     table_crc = crc32c(view[offset + HEADER_BYTES : offset + HEADER_BYTES + ROW_BYTES * count])

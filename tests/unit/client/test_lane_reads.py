@@ -186,7 +186,7 @@ async def test_a_read_that_ends_early_ends_its_connection(
 ) -> None:
     reached, go_on = threading.Event(), threading.Event()
 
-    def hang(request: pb.ReadRequest, _: int) -> Iterator[bytes]:
+    def hang(request: pb.ReadRequest, *_: object) -> Iterator[bytes]:
         reached.set()
         assert go_on.wait(WAIT_S)
         yield from bookie.bookie.reads.read(request)

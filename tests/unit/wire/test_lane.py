@@ -89,11 +89,27 @@ def test_a_message_of_which_somebody_has_a_view_is_not_written_to() -> None:
     assert any(each is first for each in taken)
 
 
+def test_answers_of_pieces_are_received_in_turn_where_those_before_them_were() -> None:
+    """While somebody holds the last one."""
+    size_bytes = 4_392_040
+    buffer = lane_buffer(size_bytes)
+    held: memoryview | None = None
+    seen: list[bytes | bytearray] = []
+    for _ in range(6):
+        message = receive_large(buffer, bytes(size_bytes))
+        held = memoryview(message)
+        buffer.give_back(message)
+        seen += [] if any(message is each for each in seen) else [message]
+    assert held is not None
+    assert len(seen) == 2
+
+
 def test_what_was_given_back_is_kept_up_to_a_bound() -> None:
-    buffer = lane_buffer(_SPARE_BYTES_MAX)
+    buffer = lane_buffer(2 * _SPARE_BYTES_MAX)
     messages = [receive_large(buffer, bytes(_SPARE_BYTES_MAX // 4)) for _ in range(6)]
     for message in messages:
         buffer.give_back(message)
+    buffer.give_back(receive_large(buffer, bytes(_SPARE_BYTES_MAX + 1)))
     taken = [receive_large(buffer, bytes(_SPARE_BYTES_MAX // 4)) for _ in range(6)]
     assert [any(each is message for each in taken) for message in messages] == [False] * 2 + [True] * 4
 

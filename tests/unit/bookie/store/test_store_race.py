@@ -100,6 +100,20 @@ def test_views_are_bounded_and_what_is_beyond_is_copied(
     storage.close()
 
 
+def test_a_store_that_is_closed_keeps_the_file_that_somebody_has_views_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To look at a view of a file that is closed would end the process."""
+    store = open_store(tmp_path, new=True)
+    put(store, frame(7, range(3)))
+    with ExitStack() as views:
+        shown = store.read_blocks(7, 0, 2, MIB, views=views)
+        store.close()
+        assert decoded(shown) == entries(range(3))
+    assert "stays open" in caplog.text
+    store._environment.close()
+
+
 def test_a_read_that_fails_keeps_no_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "VIEWS_MAX", 1)
     with open_store(tmp_path, new=True) as store:

@@ -198,6 +198,23 @@ def test_other_frames_are_looked_at_entry_by_entry(payloads: list[bytes]) -> Non
     assert good == [Entry(FIRST + n, payload) for n, payload in enumerate(payloads)]
 
 
+@pytest.mark.parametrize(("size", "surplus"), [(100, 1), (100, 4), (101, 1), (101, 40), (101, 64)])
+@pytest.mark.parametrize("is_own", [False, True])
+def test_payloads_that_the_lengths_do_not_account_for_are_looked_at_entry_by_entry(
+    size: int, surplus: int, is_own: bool
+) -> None:
+    """No writer makes such a frame, and its checksums are right."""
+    payloads = payloads_of_one_size(64, size)
+    data = frame_of(payloads)
+    header = decode_header(data)
+    header.payload_bytes += surplus
+    data = bytearray(assemble_frame(header, [bytes(data[HEADER_BYTES:]), bytes(surplus)]))
+    assert run_of(data, is_own=is_own) is None
+    good, bad = decode_entries(data, decode_header(data), is_own=is_own)
+    assert good == [Entry(FIRST + n, payload) for n, payload in enumerate(payloads)]
+    assert not bad
+
+
 @given(st.integers(0, 2**62), st.integers(0, 2**62), st.integers(0, 600))
 def test_the_checksums_of_ids_are_what_an_empty_entry_has(ledger_id: int, first: int, count: int) -> None:
     ids = range(first, first + count)
