@@ -41,19 +41,27 @@ class ReadAnswer:
         is_own = isinstance(message, bytearray)
         if not header.payloads_last:
             for frame, offset in split_message(frames):
-                self._add(frame, decode_entries(frames, frame, offset, is_own=is_own))
+                self._add(frames, frame, offset, is_own=is_own)
             return
         parted, before = split_parted(frames), len(self._runs)
         for frame, offset, payloads_at in parted:
-            self._add(frame, decode_entries(frames, frame, offset, payloads_at=payloads_at, is_own=is_own))
+            self._add(frames, frame, offset, payloads_at=payloads_at, is_own=is_own)
         if found := self._runs[before:]:
             self._runs[before:] = [joined_in_place(frames, parted, found)]
 
-    def _add(self, frame: FrameHeader, decoded: tuple[EntryRun, list[EntryId]]) -> None:
+    def _add(
+        self,
+        frames: memoryview,
+        frame: FrameHeader,
+        offset: int,
+        *,
+        payloads_at: int | None = None,
+        is_own: bool,
+    ) -> None:
         if frame.ledger_id != self._ledger_id:
             msg = f"bookie {self._bookie} answered with ledger {frame.ledger_id} instead of {self._ledger_id}"
             raise FrameError(msg)
-        good, bad = decoded
+        good, bad = decode_entries(frames, frame, offset, payloads_at=payloads_at, is_own=is_own)
         self._damaged.extend(bad)
         if not good:
             return

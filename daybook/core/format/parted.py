@@ -40,7 +40,7 @@ def part(blocks: Iterable[Block]) -> list[Buffer]:
     payloads: list[Buffer] = []
     for block in blocks:
         view = memoryview(block.data)
-        end = HEADER_BYTES + ROW_BYTES * block.header.count
+        end = _head_bytes(block.header)
         heads.append(view[:end])
         payloads.append(view[end:])
     return [*heads, *payloads]
@@ -48,26 +48,20 @@ def part(blocks: Iterable[Block]) -> list[Buffer]:
 
 def split_parted(message: Buffer) -> list[PartedFrame]:
     """The frames of a message in this form. Raises FrameError, also for more than MESSAGE_FRAMES_MAX; bodies are not checked."""
-    headers: list[FrameHeader] = []
+    found: list[tuple[FrameHeader, int, int]] = []
     heads_bytes = payload_bytes = 0
     while heads_bytes + payload_bytes < len(message):
-        if len(headers) == MESSAGE_FRAMES_MAX:
+        if len(found) == MESSAGE_FRAMES_MAX:
             msg = f"a message of more than {MESSAGE_FRAMES_MAX} frames: send them in several messages"
             raise FrameError(msg)
         header = decode_header(message, heads_bytes)
-        headers.append(header)
-        heads_bytes += HEADER_BYTES + ROW_BYTES * header.count
+        found.append((header, heads_bytes, payload_bytes))
+        heads_bytes += _head_bytes(header)
         payload_bytes += header.payload_bytes
     if heads_bytes + payload_bytes > len(message):
         msg = f"frames of {heads_bytes + payload_bytes} bytes in a message of {len(message)}"
         raise FrameError(msg)
-    frames: list[PartedFrame] = []
-    offset, payloads_at = 0, heads_bytes
-    for header in headers:
-        frames.append(PartedFrame(header, offset, payloads_at))
-        offset += HEADER_BYTES + ROW_BYTES * header.count
-        payloads_at += header.payload_bytes
-    return frames
+    return [PartedFrame(header, offset, heads_bytes + before) for header, offset, before in found]
 
 
 def joined_in_place(message: Buffer, frames: list[PartedFrame], found: list[EntryRun]) -> EntryRun:
@@ -79,3 +73,8 @@ def joined_in_place(message: Buffer, frames: list[PartedFrame], found: list[Entr
         if len(payloads) * payloads.entry_bytes == len(whole):
             return EntryRun(run.entry_ids, PayloadRun(payloads.entry_bytes, [whole]))
     return run
+
+
+def _head_bytes(header: FrameHeader) -> int:
+    """The size of a frame's header and table."""
+    return HEADER_BYTES + ROW_BYTES * header.count

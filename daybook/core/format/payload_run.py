@@ -24,7 +24,6 @@ from crc32c import crc32c
 from daybook.core.format.frame import (
     COLUMN_BYTES,
     HEADER_BYTES,
-    ROW_BYTES,
     Buffer,
     FrameHeader,
     id_crcs,
@@ -90,18 +89,13 @@ class PayloadRun(Sequence[bytes]):
 
 def joined_payloads(runs: Sequence[Sequence[bytes]]) -> Sequence[bytes]:
     """All payloads behind each other: one `PayloadRun` if some of `runs` are, and all payloads have one size."""
-    parts: list[Buffer] = []
-    sizes: set[int] = set()
-    for run in runs:
-        if isinstance(run, PayloadRun):
-            parts += run.parts
-            sizes.add(run.entry_bytes)
-        else:  # few: a frame that was cut where the range begins or ends
-            parts += run
-            sizes.update(map(len, run))
-    if len(sizes) == 1 and any(isinstance(run, PayloadRun) for run in runs):
-        return PayloadRun(sizes.pop(), parts)
-    return list(chain.from_iterable(runs))
+    sizes = {run.entry_bytes for run in runs if isinstance(run, PayloadRun)}
+    if sizes:  # then the others are few payloads: frames that were cut where the range begins or ends
+        sizes.update(len(payload) for run in runs if not isinstance(run, PayloadRun) for payload in run)
+    if len(sizes) != 1:
+        return list(chain.from_iterable(runs))
+    parts = chain.from_iterable(run.parts if isinstance(run, PayloadRun) else run for run in runs)
+    return PayloadRun(sizes.pop(), list(parts))
 
 
 def sound_run(
@@ -131,10 +125,10 @@ def sound_run(
     if sizes != _CRC.pack(entry_bytes) * count:
         return None
     within = view[payloads_at : payloads_at + header.payload_bytes]
-    table_crc = crc32c(view[offset + HEADER_BYTES : offset + HEADER_BYTES + ROW_BYTES * count])
-    if crc32c(within, table_crc) != header.body_crc:
+    table_end = lengths + 2 * column
+    if crc32c(within, crc32c(view[offset + HEADER_BYTES : table_end])) != header.body_crc:
         return None
-    crcs = view[lengths + column : lengths + 2 * column].tobytes()
+    crcs = view[lengths + column : table_end].tobytes()
     payloads = within if is_own else bytearray(within)
     if not are_sound(payloads, entry_bytes, header.ledger_id, entry_ids, crcs):
         return None
@@ -149,9 +143,8 @@ def are_sound(
     Finds any damage of one entry; some of several entries cancels out (see above). `payloads` is changed for the time of the call.
     """
     begins = id_crcs(ledger_id, entry_ids)
-    item: Literal["I", "B"] = (
-        "B" if entry_bytes % _CRC.size else "I"
-    )  # the latter takes four bytes in one step
+    # four bytes in one step where payloads consist of whole fours
+    item: Literal["I", "B"] = "B" if entry_bytes % _CRC.size else "I"
     items = memoryview(payloads).cast(item)
     step, count = entry_bytes // items.itemsize, _CRC.size // items.itemsize
     first_bytes = [slice(step + n, None, step) for n in range(count)]

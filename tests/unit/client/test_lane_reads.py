@@ -16,6 +16,7 @@ from daybook.core.effects import SendRead
 from daybook.core.errors import Code
 from daybook.core.events import ReadAnswered
 from daybook.core.format.entries import payloads_of
+from daybook.core.format.payload_run import PayloadRun
 from daybook.core.ids import BookieId
 from daybook.core.placement.policy import BookieInfo
 from daybook.runtime.ports import HeldPort
@@ -117,7 +118,9 @@ async def test_entries_that_somebody_holds_do_not_change_with_later_reads(
     held = [await read(calls, first, first + 999) for first in range(0, 4000, 1000)]
     for first, answer in enumerate(held):
         assert [entry.data for entry in answer.entries] == sent[1000 * first : 1000 * first + 1000]
-        (only,) = payloads_of(answer.entries).parts  # type: ignore[attr-defined]  # of a PayloadRun
+        payloads = payloads_of(answer.entries)
+        assert isinstance(payloads, PayloadRun)
+        (only,) = payloads.parts
         assert isinstance(only, memoryview), "nothing was copied"
     assert read_connections(bookie) == 1
     bookie.stop()
