@@ -211,6 +211,9 @@ class AckState:
         before = len(ranges)
         self._acked += ranges.add_range(first, last)
         self._range_count += len(ranges) - before
+        for position in list(self._batches):
+            if position.ledger_id == ledger_id and first <= position.entry_id <= last:
+                del self._batches[position]
 
     def ack_batch(self, position: Position, words: Sequence[int], batch_size: int) -> bool:
         """Acknowledge a part of an entry: a set bit of `words` is a message that is not acknowledged. True once the whole entry is.
