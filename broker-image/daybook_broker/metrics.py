@@ -1,12 +1,11 @@
 """The broker's metrics: docs/metrics.md. No label names a topic: a broker has tens of thousands of them.
 
-What happens for every entry is added to plain numbers (`Totals`), which a scrape reads: a counter of the metrics library costs as much as
-the rest of an entry's way through the broker. What happens now and then uses the library's own counters.
+What happens for every entry is added to plain numbers (totals.py), which a scrape reads. What happens now and then uses the library's own
+counters.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import accumulate
 from typing import Final
 
@@ -21,6 +20,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from daybook.runtime.buckets import LATENCY_BUCKETS_SECONDS
+from daybook_broker.totals import Latencies, Totals
 
 PREFIX: Final = "daybook_broker_"
 LOOKUPS: Final = ("here", "redirect", "not_ready", "refused")
@@ -47,49 +47,6 @@ _TEXTS: Final = {
     "refusals": "Commands that got an error.",
     "paused_reads": "Times that a connection was not read from because too much was pending.",
 }
-
-
-@dataclass(slots=True)
-class Totals:
-    """What is counted for each entry or command. Only the event loop adds to it."""
-
-    entries_in: int = 0
-    messages_in: int = 0
-    bytes_in: int = 0
-    receipts: int = 0
-    send_errors: int = 0
-    entries_out: int = 0
-    messages_out: int = 0
-    bytes_out: int = 0
-    redelivered: int = 0
-    acks: int = 0
-    cache_hits: int = 0
-    cache_misses: int = 0
-    commands: int = 0
-    refusals: int = 0
-    paused_reads: int = 0
-
-
-class Latencies:
-    """How long something took that happens in every turn of the event loop, as plain numbers."""
-
-    def __init__(self) -> None:
-        """Nothing happened yet."""
-        self._counts = [0] * (len(LATENCY_BUCKETS_SECONDS) + 1)
-        self._sum_s = 0.0
-
-    def add(self, seconds: float) -> None:
-        """It took so long once more."""
-        self._counts[bisect_left(LATENCY_BUCKETS_SECONDS, seconds)] += 1
-        self._sum_s += seconds
-
-    def show(self, name: str, text: str) -> Metric:
-        """What a scrape gets."""
-        bounds = (*map(floatToGoString, LATENCY_BUCKETS_SECONDS), "+Inf")
-        totals = accumulate(list(self._counts))
-        return HistogramMetricFamily(
-            name, text, buckets=list(zip(bounds, totals, strict=True)), sum_value=self._sum_s
-        )
 
 
 class BrokerMetrics(Collector):
@@ -163,7 +120,8 @@ class BrokerMetrics(Collector):
             yield CounterMetricFamily(
                 PREFIX + each.name, _TEXTS[each.name], value=getattr(self.totals, each.name)
             )
-        yield self.publish_seconds.show(
+        yield _histogram(
+            self.publish_seconds,
             f"{PREFIX}publish_seconds",
             "From the arrival of what a topic got in one turn of the event loop to its receipts.",
         )
@@ -172,3 +130,12 @@ class BrokerMetrics(Collector):
 
     def _seconds(self, name: str, text: str) -> Histogram:
         return Histogram(PREFIX + name, text, buckets=LATENCY_BUCKETS_SECONDS, registry=self.registry)
+
+
+def _histogram(latencies: Latencies, name: str, text: str) -> Metric:
+    """What a scrape gets of them."""
+    bounds = (*map(floatToGoString, LATENCY_BUCKETS_SECONDS), "+Inf")
+    totals = accumulate(list(latencies.counts))
+    return HistogramMetricFamily(
+        name, text, buckets=list(zip(bounds, totals, strict=True)), sum_value=latencies.sum_s
+    )

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 
 from daybook.client.pending import HARD_BOUND_FACTOR, PendingBytes
 from daybook.core.errors import BacklogFullError, DaybookError
-from daybook.core.format.frame import Buffer, check_payloads
+from daybook.core.format.frame import Buffer
+from daybook.core.format.payloads import check_payloads
 from daybook.core.ids import EntryId
 from daybook.core.writer.writer import LedgerWriter
 

@@ -42,6 +42,7 @@ from daybook.core.events import (
     MetadataConnection,
 )
 from daybook.core.format.frame import Buffer
+from daybook.core.format.payloads import payload_bytes
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.writer.writer import LedgerWriter
@@ -319,7 +320,7 @@ class Ledger:
     ) -> EntryId:
         if self._ended is not None:
             raise self._ended
-        self._admission.make_room(sum(map(len, entries)), entry_ids)
+        self._admission.make_room(payload_bytes(entries), entry_ids)
         self._writer.check_append(entries, entry_ids)
         last_id = self._writer.last_add_pushed + len(entries) if entry_ids is None else entry_ids[-1]
         self._token = token = self._token + 1

@@ -20,6 +20,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "daybook/core/format/frame.py",
         "daybook/core/format/intervals.py",
         "daybook/core/format/lac_table.py",
+        "daybook/core/format/payloads.py",
         "daybook/core/stream.py",
         # the bookie's decisions
         "daybook/core/bookie/ledger.py",
@@ -27,13 +28,16 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         # the writer's, and what it says
         "daybook/core/effects.py",
         "daybook/core/lac_rows.py",
+        "daybook/core/ledger/update.py",
         "daybook/core/machine.py",
         "daybook/core/quorum.py",
         "daybook/core/writer/closing.py",
         "daybook/core/writer/ensemble.py",
         "daybook/core/writer/forcing.py",
+        "daybook/core/writer/policy.py",
         "daybook/core/writer/queue.py",
         "daybook/core/writer/reactions.py",
+        "daybook/core/writer/replacement.py",
         "daybook/core/writer/state.py",
         "daybook/core/writer/timing.py",
         "daybook/core/writer/view.py",
@@ -50,7 +54,9 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "daybook/client/pending.py",
         "daybook/client/transport/frame_sender.py",
         # a topic's entries, and what Pulsar's clients send and get for each
+        "daybook/core/topics/events.py",
         "daybook/core/topics/extent.py",
+        "daybook/core/topics/list_orders.py",
         "daybook/core/topics/managed_ledger.py",
         "daybook/core/topics/open_ledger.py",
         "daybook/core/topics/pending.py",
@@ -58,6 +64,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "daybook/wire/pulsar/by_hand.py",
         "daybook/wire/pulsar/frames.py",
         "daybook/wire/pulsar/message_count.py",
+        "daybook/wire/pulsar/producer_entry.py",
     ),
     "daybook_bookie": (
         "daybook_bookie/journal/format.py",
@@ -67,10 +74,13 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "daybook_bookie/store/write_cache.py",
     ),
     "daybook_broker": (
+        "daybook_broker/topics/appends.py",
+        "daybook_broker/topics/managed_ledger.py",
         "daybook_broker/topics/producer.py",
         "daybook_broker/topics/publishing.py",
         "daybook_broker/topics/tail_cache.py",
         "daybook_broker/topics/turn.py",
+        "daybook_broker/totals.py",
     ),
 }
 """By distribution, as a wheel names it: the modules' files."""

@@ -12,6 +12,7 @@ from typing import Final
 from daybook.client.ledger import Ledger
 from daybook.core.errors import DaybookError
 from daybook.core.format.frame import Buffer
+from daybook.core.format.payloads import payload_bytes
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 from daybook.core.topics.events import HandleFailed
 from daybook_broker.topics.turn import TurnEnd
@@ -61,7 +62,7 @@ class LedgerAppends:
 
     def append(self, payloads: Sequence[Buffer]) -> None:
         """Append these entries behind all others, now or as soon as there is room."""
-        if sum(map(len, payloads)) <= RUN_BYTES_MAX:
+        if payload_bytes(payloads) <= RUN_BYTES_MAX:
             self._waiting.append(payloads)
         else:
             self._waiting.extend(_runs(payloads))

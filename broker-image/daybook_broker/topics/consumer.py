@@ -16,8 +16,8 @@ from daybook.wire.pulsar.pulsar_pb2 import (
     CommandActiveConsumerChange,
     CommandReachedEndOfTopic,
 )
-from daybook_broker.metrics import Totals
 from daybook_broker.topics.peer import BrokerUrls, Peer
+from daybook_broker.totals import Totals
 
 if TYPE_CHECKING:
     from daybook_broker.topics.subscription import Subscription

@@ -27,10 +27,10 @@ from daybook.core.topics.offload.record import Offload, Restored
 from daybook.offload.errors import OffloadError
 from daybook.runtime.shielded import shielded
 from daybook.wire.pulsar.message_count import count_messages
-from daybook_broker.metrics import Totals
 from daybook_broker.topics.offloaded_files import OffloadedFiles, OffloadedReader
 from daybook_broker.topics.read_ahead import ReadAhead, Run
 from daybook_broker.topics.tail_cache import TailCache, as_entry, as_position
+from daybook_broker.totals import Totals
 
 READ_ENTRIES_MAX: Final = 1_024
 """Of a run: each becomes objects in one turn of the event loop."""

@@ -19,7 +19,8 @@ from daybook.core.errors import (
     NotOwnerError,
 )
 from daybook.core.events import CasAnswered, CasOutcome, MetadataUnreadable
-from daybook.core.format.frame import Buffer, check_payloads
+from daybook.core.format.frame import Buffer
+from daybook.core.format.payloads import check_payloads
 from daybook.core.ids import EntryId, LedgerId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.topics.events import (

@@ -8,9 +8,9 @@ from daybook.core.errors import DaybookError
 from daybook.core.format.frame import Buffer
 from daybook.core.ids import LedgerId
 from daybook.wire.pulsar.by_hand import ReceiptEncoder, Send, receipt_encoder
-from daybook.wire.pulsar.entries import check_producer_entry
 from daybook.wire.pulsar.errors import EntryChecksumError, EntryError
 from daybook.wire.pulsar.frames import encode_frame
+from daybook.wire.pulsar.producer_entry import check_producer_entry
 from daybook.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
     CommandSendError,

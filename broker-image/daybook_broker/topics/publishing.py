@@ -6,13 +6,15 @@ order once it is (rule 46). After the end of the topic nothing is answered any m
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import TypeAlias
 
 from daybook.core.errors import DaybookError, TopicFullError, TopicTerminatedError
 from daybook.core.format.frame import Buffer
 from daybook.core.ids import EntryId, LedgerId
 from daybook.core.topics.events import Published, PublishFailed
-from daybook.runtime.clock import monotonic_s
+from daybook.core.topics.extent import TopicExtent
+from daybook.core.topics.ledger_list import Position
 from daybook.wire.pulsar.pulsar_pb2 import ServerError
 from daybook_broker.topics.managed_ledger import TopicLedgers
 from daybook_broker.topics.producer import Producer
@@ -25,13 +27,20 @@ Publish: TypeAlias = tuple[Producer, int, int, int, Buffer]
 class Publishing:
     """The entries of one topic that have no receipt yet."""
 
-    def __init__(self, services: TopicServices, ledgers: TopicLedgers) -> None:
+    def __init__(
+        self, services: TopicServices, ledgers: TopicLedgers, extent: TopicExtent, wake: Callable[[], None]
+    ) -> None:
+        """`wake` is called when the topic has more entries."""
         self.entries_in = self.messages_in = self.bytes_in = 0
         """What was acknowledged."""
         self._services = services
         self._totals = services.totals
+        self._latencies = services.metrics.publish_seconds
         self._turn_end = services.turn_end
         self._ledgers = ledgers
+        self._extent = extent
+        self._cache = services.reads.cache
+        self._wake = wake
         self._gathered: list[Publish] = []
         self._payloads: list[Buffer] = []
         """The bytes of `_gathered`."""
@@ -64,7 +73,7 @@ class Publishing:
         if refusal is not None:
             self._refuse(gathered, refusal)
             return
-        self._arrived.append((self._taken, monotonic_s()))
+        self._arrived.append((self._taken, self._turn_end.now_s))
         self._unanswered.extend(gathered)
         self._ledgers.publish(payloads)
         if not self._ledgers.has_room:
@@ -98,8 +107,8 @@ class Publishing:
         self._refuse(failed, result.error)
         self._go_on()
 
-    def published(self, result: Published) -> list[Publish]:
-        """The oldest entries are acknowledged: answer them, or hold the answers. Returns them."""
+    def published(self, result: Published) -> None:
+        """The oldest entries are acknowledged: answer them, or hold the answers. From now on they exist for readers."""
         ledger_id, first, count = result.ledger_id, result.first_entry, result.count
         published = self._unanswered[:count]
         del self._unanswered[:count]
@@ -121,7 +130,9 @@ class Publishing:
             self._send_receipts(ledger_id, first, published)
         if self._paused and self._ledgers.has_room:
             self._go_on()
-        return published
+        self._extent.confirm(Position(ledger_id, first + count - 1))
+        self._cache.add(ledger_id, first, [(publish[4], publish[3]) for publish in published])
+        self._wake()
 
     def _send_receipts(self, ledger_id: LedgerId, first: EntryId, published: list[Publish]) -> None:
         last, encode = None, None
@@ -157,9 +168,9 @@ class Publishing:
         self._answered += count
         arrived = self._arrived
         if arrived and arrived[0][0] <= self._answered:
-            now_s = monotonic_s()
+            now_s = self._turn_end.now_s
             while arrived and arrived[0][0] <= self._answered:
-                self._services.metrics.publish_seconds.add(now_s - arrived.pop(0)[1])
+                self._latencies.add(now_s - arrived.pop(0)[1])
         while self._waiting and self._waiting[0][0] <= self._answered:
             waiter = self._waiting.pop(0)[1]
             if not waiter.done():

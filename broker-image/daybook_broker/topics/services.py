@@ -7,10 +7,11 @@ from typing import Protocol
 from daybook.client.client import Client
 from daybook.metadata.policies import PolicyManager
 from daybook.metadata.topics import TopicManager
-from daybook_broker.metrics import BrokerMetrics, Totals
+from daybook_broker.metrics import BrokerMetrics
 from daybook_broker.settings import BrokerSettings
 from daybook_broker.topics.ledger_reads import LedgerReads
 from daybook_broker.topics.turn import TurnEnd
+from daybook_broker.totals import Totals
 
 
 class Holding(Protocol):

@@ -89,8 +89,6 @@ class Topic:
             on_result=self._take,
             turn_end=services.turn_end,
         )
-        self.publishing = Publishing(services, self._ledgers)
-        self.publish = self.publishing.publish
         self.offloads = TopicOffloads(self, services.reads.files)
         self.reads = TopicReads(services.reads, self.extent, self._elsewhere, self.confirm_owner)
         self.compaction = TopicCompaction(self)
@@ -105,6 +103,8 @@ class Topic:
             consumers_max=services.settings.consumers_max,
             auto_create=services.settings.auto_create_subscriptions,
         )
+        self.publishing = Publishing(services, self._ledgers, self.extent, self.subscriptions.wake)
+        self.publish = self.publishing.publish
         self._served: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._news = News()
         """Of the list, and of the end."""
@@ -350,7 +350,7 @@ class Topic:
     def _take(self, result: ListKnown | Published | PublishFailed | TopicEnded) -> None:
         match result:
             case Published():
-                self._acknowledged(result)
+                self.publishing.published(result)
             case ListKnown():
                 self._forget_moved(result.ledger_list)
                 self.ledger_list = result.ledger_list
@@ -367,14 +367,6 @@ class Topic:
                 self._ended(result.error)
             case _:
                 assert_never(result)
-
-    def _acknowledged(self, result: Published) -> None:
-        """From now on the entries exist for readers."""
-        ledger_id, first = result.ledger_id, result.first_entry
-        published = self.publishing.published(result)
-        self.extent.confirm(Position(ledger_id, first + result.count - 1))
-        self.services.reads.cache.add(ledger_id, first, [(publish[4], publish[3]) for publish in published])
-        self.subscriptions.wake()
 
     def _forget_moved(self, ledger_list: LedgerList) -> None:
         """Ledgers that were trimmed, or are read elsewhere from now on, and compacted ones that others have replaced."""

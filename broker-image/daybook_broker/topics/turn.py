@@ -7,6 +7,8 @@ topic's own part of the work.
 import asyncio
 from collections.abc import Callable
 
+from daybook.runtime.clock import monotonic_s
+
 
 class TurnEnd:
     """The calls that are due. One for a broker."""
@@ -14,6 +16,14 @@ class TurnEnd:
     def __init__(self) -> None:
         """Nothing is due."""
         self._due: list[Callable[[], None]] = []
+        self._began_s: float | None = None
+        """When the calls that run now began."""
+
+    @property
+    def now_s(self) -> float:
+        """The time, as `monotonic_s`; for what is called at the end of a turn, when its calls began: a clock for each costs too much."""
+        began_s = self._began_s
+        return monotonic_s() if began_s is None else began_s
 
     def call(self, what: Callable[[], None]) -> None:
         """Call `what` in the next turn, after all that was asked for before."""
@@ -23,6 +33,7 @@ class TurnEnd:
 
     def _run(self) -> None:
         due, self._due = self._due, []
+        self._began_s = monotonic_s()
         for what in due:
             try:
                 what()
@@ -30,3 +41,4 @@ class TurnEnd:
                 asyncio.get_running_loop().call_exception_handler(
                     {"message": f"{what!r} failed at the end of a turn", "exception": raised}
                 )
+        self._began_s = None

@@ -102,6 +102,7 @@ class MachineDriver(Generic[EffectT]):
         self._writer = writer
         self._timers = timers or Timers(0)
         self._channels = channels
+        self._streams = channels.streams
         channels.use(self)
         self._ledgers = ledgers
         self._handle = handle
@@ -246,10 +247,13 @@ class MachineDriver(Generic[EffectT]):
             for send in batch.each():
                 self._send_frame(send.bookie, send.send_id, send.frame)
             return
-        send_id = batch.first_send_id
-        for bookie, frame in zip(batch.bookies, batch.frames, strict=True):
-            self._channels.send_frame(bookie, self, send_id, frame)
-            send_id += 1
+        frames, first_send_id = batch.frames, batch.first_send_id
+        for position, bookie in enumerate(batch.bookies):
+            stream = self._streams.get(bookie)
+            if stream is None:
+                self._channels.send_frame(bookie, self, first_send_id + position, frames[position])
+            else:
+                stream.send(self, first_send_id + position, frames[position])
 
     def _send_frame(self, bookie: BookieId, send_id: int, frame: bytes) -> None:
         if bookie not in self._unregistered:

@@ -87,7 +87,8 @@ class ChannelPool:
         self._bookies: Mapping[BookieId, BookieInfo] = {}
         self.read_registration: Callable[[BookieId], Awaitable[BookieInfo | None]] = self._as_known
         """How to ask the metadata store, once there is one."""
-        self._streams: dict[BookieId, FrameSender] = {}
+        self.streams: dict[BookieId, FrameSender] = {}
+        """The append streams that were opened, by bookie: a driver that finds one needs no `send_frame`."""
         self._users: Counter[AttachKey] = Counter()
         """How many machines write with an attachment, or may."""
         self._calls: dict[BookieId, _Open] = {}
@@ -104,8 +105,8 @@ class ChannelPool:
         """Where the registered bookies are now. One that vanished keeps its channels: it may serve on (rule 46)."""
         self._bookies = {**self._bookies, **bookies}
         for name, info in bookies.items():
-            if name in self._streams and info.boot_id:
-                self._streams[name].registered_as(info.boot_id)
+            if name in self.streams and info.boot_id:
+                self.streams[name].registered_as(info.boot_id)
 
     async def confirm(self, bookie: BookieId) -> bool:
         """Make sure to talk to the process that is registered as `bookie` now, or was later; False if none is (rule 57).
@@ -133,7 +134,7 @@ class ChannelPool:
 
     def send_frame(self, bookie: BookieId, sink: FrameSink, send_id: int, frame: bytes) -> None:
         """Send `frame`; the sink receives its outcome, never from inside this call."""
-        stream = self._streams.get(bookie) or self._open_stream(bookie)
+        stream = self.streams.get(bookie) or self._open_stream(bookie)
         if stream is None:
             asyncio.get_running_loop().call_soon(sink.frame_failed, bookie, send_id, Code.CONNECTION_LOST)
         else:
@@ -141,7 +142,7 @@ class ChannelPool:
 
     def publish_lac(self, bookie: BookieId, sink: FrameSink, row: bytes) -> None:
         """Send `row` of a table of LACs; the sink is notified where it may have vanished, never from inside this call."""
-        stream = self._streams.get(bookie) or self._open_stream(bookie)
+        stream = self.streams.get(bookie) or self._open_stream(bookie)
         if stream is not None:
             stream.publish_lac(sink, row)
 
@@ -149,7 +150,7 @@ class ChannelPool:
         """A stream to `bookie`; None if it was never registered or the pool is closed."""
         if self._closed.is_set() or bookie not in self._bookies:
             return None
-        stream = self._streams[bookie] = FrameSender(
+        stream = self.streams[bookie] = FrameSender(
             bookie,
             partial(self._open_link, bookie),
             partial(self._is_registered, bookie),
@@ -282,7 +283,7 @@ class ChannelPool:
         is_last = not self._users[key]
         if is_last:
             del self._users[key]
-        for stream in self._streams.values():
+        for stream in self.streams.values():
             stream.forget(sink)
             if is_last:
                 stream.detach(key)
@@ -290,8 +291,9 @@ class ChannelPool:
     async def close(self) -> None:
         """Close every channel. Whatever still runs then, such as a recovery that is notified of its lost streams, finds no bookie any more."""
         self._closed.set()
-        streams, self._streams = self._streams, {}
-        for stream in streams.values():
+        streams = list(self.streams.values())
+        self.streams.clear()
+        for stream in streams:
             await stream.close()
         for known in self._calls.values():
             if known.lane is not None:
@@ -327,9 +329,9 @@ class ChannelPool:
         task.add_done_callback(self._closing.discard)
 
     def _is_idle(self, bookie: BookieId) -> bool:
-        stream = self._streams.get(bookie)
+        stream = self.streams.get(bookie)
         return stream is None or stream.is_idle
 
     def _attaching(self, bookie: BookieId) -> AbstractSet[LedgerId]:
-        stream = self._streams.get(bookie)
+        stream = self.streams.get(bookie)
         return frozenset() if stream is None else stream.attaching

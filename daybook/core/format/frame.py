@@ -21,7 +21,7 @@ from __future__ import annotations  # array[int] is no run-time expression befor
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise, repeat
@@ -29,7 +29,7 @@ from typing import Final, TypeAlias
 
 from crc32c import crc32c
 
-from daybook.core.errors import EntryTooLargeError, FrameError
+from daybook.core.errors import FrameError
 from daybook.core.ids import ENTRY_BYTES_MAX, MAX_ID, MESSAGE_BYTES_MAX, NO_ENTRY, EntryId, LedgerId
 from daybook.core.quorum import DENSE, Stripe
 
@@ -439,11 +439,3 @@ def frame_entry_ids(buffer: Buffer, header: FrameHeader, offset: int = 0) -> Seq
         msg = f"an entry id of the frame of ledger {header.ledger_id} at {header.first_entry} is out of range"
         raise FrameError(msg)
     return [header.first_entry + delta for delta in deltas]
-
-
-def check_payloads(payloads: Iterable[Buffer]) -> None:
-    """Raise EntryTooLargeError if one is over the limit (rule 21: it burns no bookie)."""
-    largest = max(map(len, payloads), default=0)
-    if largest > ENTRY_BYTES_MAX:
-        msg = f"an entry of {largest} bytes: at most {ENTRY_BYTES_MAX} are allowed; split it, or store a reference"
-        raise EntryTooLargeError(msg)

@@ -2,7 +2,7 @@
 
 Requests to ledgers are whole operations here (create, close, recover): the client's machines carry them out. `CasAnswered` and
 `MetadataUnreadable` of daybook.core.events answer for the list as they do for a ledger's metadata. What comes with every entry is a plain
-tuple, which is made in a third of the time.
+tuple, or has an `__init__` of its own (see daybook.core.effects).
 """
 
 from collections.abc import Sequence
@@ -197,11 +197,16 @@ class DeleteLedger:
     ledger_id: LedgerId
 
 
-class Append(NamedTuple):
+@dataclass(init=False, slots=True)
+class Append:
     """Append these entries to the ledger, behind all that was appended before."""
 
     ledger_id: LedgerId
     payloads: Sequence[Buffer]
+
+    def __init__(self, ledger_id: LedgerId, payloads: Sequence[Buffer]) -> None:
+        self.ledger_id = ledger_id
+        self.payloads = payloads
 
 
 # Effects: results.
@@ -217,13 +222,18 @@ class ListKnown:
     """Of the list, as `measured_bytes` has them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, slots=True, unsafe_hash=True)
 class Published:
     """The oldest `count` entries that were not answered are acknowledged, as `first_entry` and so on of the ledger."""
 
     ledger_id: LedgerId
     first_entry: EntryId
     count: int
+
+    def __init__(self, ledger_id: LedgerId, first_entry: EntryId, count: int) -> None:
+        self.ledger_id = ledger_id
+        self.first_entry = first_entry
+        self.count = count
 
 
 @dataclass(frozen=True, slots=True)

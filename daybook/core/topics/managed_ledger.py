@@ -75,8 +75,7 @@ class ManagedLedger:
         self._policy = policy or ManagedLedgerPolicy()
         self._limits = self._policy
         """The same, as the room in the list allows it."""
-        self._now_ms = now_ms
-        self._unix_ms = unix_ms
+        self._now_ms, self._unix_ms = now_ms, unix_ms
         self.phase = Phase.READING
         """What it does; only it changes this."""
         self._ids = RequestIds()
@@ -106,6 +105,8 @@ class ManagedLedger:
     @property
     def refusal(self) -> DaybookError | None:
         """Why nothing may be published now; a driver asks before each `PublishRequested`."""
+        if self.phase is _OPEN and not self._unloading and not self._terminating:
+            return None
         if self._unloading or self.phase is Phase.ENDED:
             return self._not_owner()
         if self._terminating or self._is(ListState.TERMINATED):
@@ -130,9 +131,9 @@ class ManagedLedger:
                 return self.appended(ledger_id, through)
             case TopicTick():
                 self._tick(event, out)
-            case TrimRequested() | CompactionWritten():
+            case TrimRequested() | CompactionWritten() | RollRequested():
                 self._ordered(event, out)
-            case RollRequested() | TerminateRequested() | UnloadRequested():
+            case TerminateRequested() | UnloadRequested():
                 self._ordered(event, out)
             case OffloadBegun() | OffloadsWritten() | ReplicasUnneeded() | LedgersRestored():
                 self._ordered(event, out)

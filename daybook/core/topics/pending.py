@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from daybook.core.errors import DaybookError
 from daybook.core.format.frame import Buffer
+from daybook.core.format.payloads import payload_bytes
 from daybook.core.ids import EntryId
 from daybook.core.topics.events import ManagedLedgerEffect, PublishFailed
 
@@ -50,7 +51,7 @@ class PendingPublishes:
     def add(self, payloads: Sequence[Buffer]) -> None:
         """More entries, behind all others."""
         self._waiting.append(payloads)
-        self.pending_bytes += sum(map(len, payloads))
+        self.pending_bytes += payload_bytes(payloads)
 
     def send(self) -> Sequence[Buffer]:
         """All that waits, now under way."""
@@ -61,7 +62,7 @@ class PendingPublishes:
         self._waiting.clear()
         self._sent.append((self.next_entry, payloads))
         self.next_entry += len(payloads)
-        self.sent_bytes += sum(map(len, payloads))
+        self.sent_bytes += payload_bytes(payloads)
         return payloads
 
     def acknowledge(self, through: EntryId) -> tuple[EntryId, int]:
@@ -75,7 +76,7 @@ class PendingPublishes:
             if not count:
                 first = begin
             count += taken
-            self.pending_bytes -= sum(map(len, payloads[:taken]))
+            self.pending_bytes -= payload_bytes(payloads if taken == len(payloads) else payloads[:taken])
             if taken < len(payloads):
                 sent[whole] = begin + taken, payloads[taken:]
                 break

@@ -8,7 +8,7 @@ is sealed is split at every gap, because a batch is contiguous.
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from daybook.core.errors import EntryIdError
 from daybook.core.format.frame import FRAME_ENTRIES_MAX, Buffer
@@ -18,12 +18,15 @@ ENTRY_ID_MAX: Final = MAX_ID - FRAME_ENTRIES_MAX * ENSEMBLE_SIZE_MAX
 """The last id that leaves room for a frame; `decode_header` refuses frames beyond."""
 
 
-class Run(NamedTuple):
+class Run:
     """Contiguous entries for one batch."""
 
-    first: EntryId
-    payloads: Sequence[Buffer]
-    payload_bytes: int
+    __slots__ = ("first", "payload_bytes", "payloads")
+
+    def __init__(self, first: EntryId, payloads: Sequence[Buffer], payload_bytes: int) -> None:
+        self.first = first
+        self.payloads = payloads
+        self.payload_bytes = payload_bytes
 
 
 class AppendQueue:

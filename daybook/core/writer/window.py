@@ -72,7 +72,7 @@ def seal_batch(state: WriterState, run: Run) -> Batch:
     ledger_id, quorum = state.ledger_id, state.quorum
     lac, length_at_lac = state.last_add_confirmed, state.length_at_lac
     flags = FLAG_DEFERRED_SYNC if state.deferred_sync else 0
-    first, payloads, payload_bytes = run
+    first, payloads, payload_bytes = run.first, run.payloads, run.payload_bytes
     is_striped = quorum.ensemble_size != quorum.write_quorum
     if len(payloads) == 1 and not is_striped:
         frame = encode_entry(

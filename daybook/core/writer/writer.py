@@ -33,7 +33,8 @@ from daybook.core.events import (
     Tick,
     WriterEvent,
 )
-from daybook.core.format.frame import Buffer, check_payloads
+from daybook.core.format.frame import Buffer
+from daybook.core.format.payloads import check_payloads, payload_bytes
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata
 from daybook.core.placement.policy import BookieInfo, PlacementPolicy, RandomSource
@@ -232,7 +233,7 @@ class LedgerWriter(WriterView):
         if not payloads:
             state.out.append(Complete(token, NO_ENTRY, NO_ENTRY))
             return
-        size_bytes = len(payloads[0]) if len(payloads) == 1 else sum(map(len, payloads))
+        size_bytes = payload_bytes(payloads)
         first, last = queue.add(payloads, entry_ids, size_bytes)
         state.length += size_bytes
         heappush(state.appends, (last, first, token))

@@ -18,13 +18,11 @@ from daybook.core.format.frame import Buffer
 from daybook.wire.pulsar.errors import EntryChecksumError, EntryError
 from daybook.wire.pulsar.pulsar_pb2 import BrokerEntryMetadata, MessageMetadata
 
-_MAGIC_CHECKSUM: Final = 0x0E01
+MAGIC_CHECKSUM: Final = 0x0E01
 _MAGIC_BROKER: Final = 0x0E02
 _MAGIC: Final = struct.Struct(">H")
 _TAGGED: Final = struct.Struct(">HI")
 """A magic number with its checksum or size."""
-_CHECKED: Final = struct.Struct(">HII")
-"""A magic number, a checksum and the size of the metadata: how nearly every entry begins."""
 _SIZE: Final = struct.Struct(">I")
 
 
@@ -46,7 +44,7 @@ def split_entry(entry: Buffer) -> Entry:
     if _begins_with(view, _MAGIC_BROKER):
         broker_metadata, view = _sized(view[_MAGIC.size :], "broker metadata")
     checksum = None
-    if _begins_with(view, _MAGIC_CHECKSUM):
+    if _begins_with(view, MAGIC_CHECKSUM):
         if len(view) < _TAGGED.size:
             msg = f"an entry of {len(entry)} bytes ends within its checksum"
             raise EntryError(msg)
@@ -63,20 +61,6 @@ def check_entry(entry: Buffer) -> Entry:
         msg = f"an entry of {len(entry)} bytes has the CRC32C {found:08x}, and its header says {parts.checksum:08x}: send it again"
         raise EntryChecksumError(msg)
     return parts
-
-
-def check_producer_entry(entry: Buffer) -> None:
-    """Raise EntryError, EntryChecksumError unless a broker may store what a producer sent; fast where it may."""
-    size_bytes = len(entry)
-    if size_bytes >= _CHECKED.size:
-        magic, checksum, metadata_bytes = _CHECKED.unpack_from(entry)
-        if magic == _MAGIC_CHECKSUM and metadata_bytes <= size_bytes - _CHECKED.size:
-            checked = entry[_TAGGED.size :]
-            if crc32c(checked) == checksum:
-                return
-    if check_entry(entry).broker_metadata:
-        msg = "an entry begins with the metadata of a broker, which a producer has to leave out"
-        raise EntryError(msg)
 
 
 def decode_metadata(entry: Entry) -> MessageMetadata:
@@ -117,7 +101,7 @@ def encode_entry(metadata: MessageMetadata, payload: Buffer) -> bytes:
     record = metadata.SerializeToString()
     size = _SIZE.pack(len(record))
     checksum = crc32c(payload, crc32c(record, crc32c(size)))
-    return b"".join((_TAGGED.pack(_MAGIC_CHECKSUM, checksum), size, record, payload))
+    return b"".join((_TAGGED.pack(MAGIC_CHECKSUM, checksum), size, record, payload))
 
 
 def encode_broker_metadata(metadata: BrokerEntryMetadata) -> bytes:

@@ -71,7 +71,7 @@ async def test_a_lane_that_is_not_reached_is_left_alone_for_a_while_and_named_on
         pool.bookies_changed(info_of(bookie, str(nobody.address)))
         for entry in range(2):
             assert await append(pool, entry) == (entry, bookie.bookie.boot_id)
-            await pool._streams["b0"].close()
+            await pool.streams["b0"].close()
     assert await has_lanes(0)
     assert sum("lane is not reached" in record.message for record in caplog.records) == 1
 

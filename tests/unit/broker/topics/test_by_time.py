@@ -22,7 +22,7 @@ from daybook.core.topics.ledger_list import (
     ListState,
     Position,
 )
-from daybook.wire.pulsar.entries import check_producer_entry
+from daybook.wire.pulsar.producer_entry import check_producer_entry
 from tests.unit.wire.pulsar.kit import UNREADABLE, published
 
 

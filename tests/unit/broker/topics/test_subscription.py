@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from daybook_broker.errors import ConsumerBusyError, NotReadyError, TooManyError
-from daybook_broker.metrics import Totals
 from daybook_broker.topics import subscription as module
 from daybook_broker.topics.consumer import Consumer, ConsumerWish, SubscriptionKind
 from daybook_broker.topics.ledger_reads import ReadDelayedError
 from daybook_broker.topics.peer import BrokerUrls
 from daybook_broker.topics.reader_cursor import ReaderCursor
 from daybook_broker.topics.subscription import Subscription
+from daybook_broker.totals import Totals
 
 from daybook.core.format.frame import Buffer
 from daybook.core.topics.dispatch.entries import TopicEntry

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from daybook_broker.errors import NoSuchSubscriptionError, NotAllowedError, NotReadyError, TooManyError
-from daybook_broker.metrics import Totals
 from daybook_broker.topics.consumer import Consumer, ConsumerWish, SubscriptionKind
 from daybook_broker.topics.peer import BrokerUrls
 from daybook_broker.topics.subscription import Subscription
 from daybook_broker.topics.subscriptions import Subscriptions, SubscriptionWish
+from daybook_broker.totals import Totals
 
 from daybook.core.errors import DaybookError, MetadataUnavailableError, NoSuchTopicError, NotOwnerError
 from daybook.core.topics.acks import AckState

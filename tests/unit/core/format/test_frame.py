@@ -7,12 +7,11 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybook.core.errors import EntryTooLargeError, FrameError
+from daybook.core.errors import FrameError
 from daybook.core.format import frame
 from daybook.core.format.entries import Entry, decode_entries
 from daybook.core.format.frame import (
     check_body,
-    check_payloads,
     damaged_frames,
     decode_header,
     encode_entry,
@@ -218,12 +217,6 @@ def test_rule_44_swapped_entries_are_found_by_the_reader() -> None:
     good, bad = decode_entries(swapped, header)
     assert not good
     assert bad == [0, 1]
-
-
-def test_an_oversized_entry_is_refused_before_it_is_sent() -> None:
-    check_payloads([bytes(8), bytes(ENTRY_BYTES_MAX)])
-    with pytest.raises(EntryTooLargeError, match="at most 8388608"):
-        check_payloads([bytes(8), bytes(ENTRY_BYTES_MAX + 1)])
 
 
 def far_frame(delta: int) -> bytes:

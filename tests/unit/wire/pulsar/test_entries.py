@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from daybook.wire.pulsar import entries
 from daybook.wire.pulsar.errors import EntryChecksumError, EntryError
+from daybook.wire.pulsar.producer_entry import check_producer_entry
 from daybook.wire.pulsar.pulsar_pb2 import BrokerEntryMetadata
 from tests.unit.wire.pulsar.kit import metadata
 
@@ -77,16 +78,16 @@ def test_the_time_of_an_entry_is_none_where_its_metadata_cannot_be_read() -> Non
 
 
 def test_a_producers_entry_is_checked_whole_and_brings_no_brokers_metadata() -> None:
-    entries.check_producer_entry(ENTRY)
-    entries.check_producer_entry(memoryview(ENTRY))
-    entries.check_producer_entry(ENTRY[6:])
+    check_producer_entry(ENTRY)
+    check_producer_entry(memoryview(ENTRY))
+    check_producer_entry(ENTRY[6:])
     for at in range(len(ENTRY)):
         changed = bytearray(ENTRY)
         changed[at] ^= 1
         with pytest.raises(EntryError):
-            entries.check_producer_entry(changed)
+            check_producer_entry(changed)
     for cut in (ENTRY[:5], ENTRY[:9], b""):
         with pytest.raises(EntryError):
-            entries.check_producer_entry(cut)
+            check_producer_entry(cut)
     with pytest.raises(EntryError, match="which a producer has to leave out"):
-        entries.check_producer_entry(BROKER + ENTRY)
+        check_producer_entry(BROKER + ENTRY)
