@@ -82,7 +82,7 @@ SLEEPS: dict[str, str] = {
 SHIPPED_FOLDERS = ("daybook", "bookie-image", "broker-image", "operator", "spark-jobs")
 
 TESTED_ALONE: dict[str, str] = {
-    "format/frame.py: entry_crc": "the definition of an entry's checksum, against which the fast entry_crcs is tested",
+    "format/checksums.py: entry_crc": "the definition of an entry's checksum, against which the fast entry_crcs is tested",
 }
 """Public names of daybook/core that nothing shipped uses, by file below daybook/core, with the reason why they are there."""
 

@@ -23,7 +23,8 @@ from bench.steps.instant import metadata_of
 from daybook.core.bookie.ledger import AttachVerdict, Purpose
 from daybook.core.errors import Code
 from daybook.core.format.block import merge_small
-from daybook.core.format.frame import FRAME_BYTES_TARGET, encode_entry, ledger_seed
+from daybook.core.format.checksums import ledger_seed
+from daybook.core.format.frame import FRAME_BYTES_TARGET, encode_entry
 from daybook.core.ledger.metadata import hash_password
 
 KEY: Final = hash_password(b"secret", b"salt")

@@ -8,8 +8,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any
 
+from daybook.core.format.checksums import entry_crcs
 from daybook.core.format.entries import Entry
-from daybook.core.format.frame import entry_crcs
 from daybook.core.ids import EntryId, LedgerId
 from daybook.offload import format as file_format
 from daybook.offload.store import open_uri, size_of, store_errors

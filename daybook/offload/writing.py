@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, Self
 
 from crc32c import crc32c
 
+from daybook.core.format.checksums import entry_crcs
 from daybook.core.format.entries import Entry
-from daybook.core.format.frame import entry_crcs
 from daybook.core.ids import LedgerId
 from daybook.offload import format as file_format
 from daybook.offload.store import make_durable, open_uri, size_of, store_errors

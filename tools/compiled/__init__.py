@@ -17,6 +17,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     "daybook": (
         # what frames, blocks and tables are made of, on both ends
         "daybook/core/format/block.py",
+        "daybook/core/format/checksums.py",
         "daybook/core/format/frame.py",
         "daybook/core/format/intervals.py",
         "daybook/core/format/lac_table.py",
@@ -74,6 +75,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "daybook_bookie/store/write_cache.py",
     ),
     "daybook_broker": (
+        "daybook_broker/connection/connection.py",
         "daybook_broker/topics/appends.py",
         "daybook_broker/topics/managed_ledger.py",
         "daybook_broker/topics/producer.py",

@@ -12,7 +12,7 @@ from typing import Final
 from crc32c import crc32c
 
 from daybook.core.errors import IntervalError
-from daybook.core.format.frame import ledger_seed
+from daybook.core.format.checksums import ledger_seed
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import MAX_ID, NO_ENTRY, EntryId, LedgerId
 from daybook_bookie.disk.errors import CorruptStoreError, StoreRefusedError

@@ -11,7 +11,7 @@ without the lock. A few microseconds for each frame: no method here visits entri
 from collections.abc import Iterable
 from typing import Final
 
-from daybook.core.format.block import Block
+from daybook.core.format.block import Block, as_block
 from daybook.core.format.frame import Buffer, FrameHeader, decode_header, last_entry
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.format.lac_table import LacRow
@@ -71,7 +71,8 @@ class WriteCache:
         pending.raise_lac(header.last_add_confirmed, header.length_at_lac)
         first, count = header.first_entry, header.count
         if count:
-            pending.add(Block(first, first if count == 1 else last_entry(data, header), header, data))
+            last = first if count == 1 else last_entry(data, header)
+            pending.add(as_block((first, last, header, data)))
             active.size_bytes += len(data)
         active.size_bytes += _FRAME_OVERHEAD_BYTES
 

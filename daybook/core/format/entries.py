@@ -9,12 +9,12 @@ from functools import partial
 from itertools import chain, compress
 from typing import Final, NamedTuple, overload
 
+from daybook.core.format.checksums import entry_crcs
 from daybook.core.format.frame import (
     HEADER_BYTES,
     ROW_BYTES,
     Buffer,
     FrameHeader,
-    entry_crcs,
     frame_columns,
     frame_entry_ids,
     frame_payloads,

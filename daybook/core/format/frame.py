@@ -24,7 +24,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, pairwise, repeat
+from itertools import accumulate, pairwise
 from typing import Final, TypeAlias
 
 from crc32c import crc32c
@@ -61,20 +61,14 @@ assert HEADER_BYTES == 64
 assert sys.byteorder == "little", "columns are packed in native order, which must be little-endian"
 
 _DENSE_DELTAS: Final = array("I", range(FRAME_ENTRIES_MAX)).tobytes()
-_LOW_BYTE_CRCS: Final = array(
-    "I", [crc32c(_ID.pack(low)) ^ crc32c(_ID.pack(0)) for low in range(0x100)]
-).tobytes()
-"""How the CRC of an id differs by its lowest byte; a CRC is linear, so this holds in every ledger and for all other bytes."""
-_SMALL_RUN: Final = 8
-"""Entries for which a table would take longer."""
 _FIRST_ENTRY_MAX: Final = MAX_ID - FRAME_ENTRIES_MAX * 64
 
 
-@dataclass(slots=True)
+@dataclass(init=False, slots=True)
 class FrameHeader:
     """A frame's header, checked. `size_bytes` is the whole frame's.
 
-    Nobody changes one. It is not frozen because a bookie makes one for each frame, and that would take three times as long.
+    Nobody changes one. A bookie makes one for each frame, so it has an `__init__` of its own (see daybook.core.effects).
     """
 
     flags: int
@@ -87,6 +81,28 @@ class FrameHeader:
     length_at_lac: int
     body_crc: int
 
+    def __init__(
+        self,
+        flags: int,
+        stripe: Stripe,
+        ledger_id: LedgerId,
+        first_entry: EntryId,
+        count: int,
+        payload_bytes: int,
+        last_add_confirmed: EntryId,
+        length_at_lac: int,
+        body_crc: int,
+    ) -> None:
+        self.flags = flags
+        self.stripe = stripe
+        self.ledger_id = ledger_id
+        self.first_entry = first_entry
+        self.count = count
+        self.payload_bytes = payload_bytes
+        self.last_add_confirmed = last_add_confirmed
+        self.length_at_lac = length_at_lac
+        self.body_crc = body_crc
+
     @property
     def size_bytes(self) -> int:
         """The size of header and body."""
@@ -96,46 +112,6 @@ class FrameHeader:
     def is_recovery(self) -> bool:
         """Whether the fence lets it pass (rule 10)."""
         return bool(self.flags & FLAG_RECOVERY)
-
-
-def ledger_seed(ledger_id: LedgerId) -> int:
-    """The CRC32C of the ledger id: where the CRC of each of its entries begins."""
-    return crc32c(_ID.pack(ledger_id))
-
-
-def entry_crc(ledger_id: LedgerId, entry_id: EntryId, payload: Buffer) -> int:
-    """The CRC32C over ledger id, entry id (both 64-bit little-endian) and payload."""
-    return crc32c(payload, crc32c(_ID.pack(entry_id), ledger_seed(ledger_id)))
-
-
-def entry_crcs(ledger_id: LedgerId, entry_ids: Sequence[EntryId], payloads: Sequence[Buffer]) -> list[int]:
-    """`entry_crc` of many entries, in loops that stay in C."""
-    if isinstance(entry_ids, range) and entry_ids.step == 1 and len(entry_ids) >= _SMALL_RUN:
-        return list(map(crc32c, payloads, array("I", id_crcs(ledger_id, entry_ids))))
-    seed = ledger_seed(ledger_id)
-    return list(map(crc32c, payloads, map(crc32c, map(_ID.pack, entry_ids), repeat(seed))))
-
-
-def id_crcs(ledger_id: LedgerId, entry_ids: range) -> bytes:
-    """The CRC of the ids of each entry, with which that of its payload begins, 32 bits each: one call for each 256 ids."""
-    seed = ledger_seed(ledger_id)
-    first, end = entry_ids.start, entry_ids.stop
-    crcs: list[bytes] = []
-    low: list[bytes] = []
-    for base in range(first & ~0xFF, end, 0x100):
-        begin, stop = max(first - base, 0), min(end - base, 0x100)
-        crcs.append(_CRC.pack(crc32c(_ID.pack(base), seed)) * (stop - begin))
-        low.append(_LOW_BYTE_CRCS[COLUMN_BYTES * begin : COLUMN_BYTES * stop])
-    return xor(b"".join(crcs), b"".join(low))
-
-
-def xor(run: Buffer, *others: Buffer) -> bytes:
-    """The bytes of runs of the same length, combined by XOR."""
-    combined = int.from_bytes(run, "little")
-    for other in others:
-        assert len(other) == len(run)
-        combined ^= int.from_bytes(other, "little")
-    return combined.to_bytes(len(run), "little")
 
 
 def encode_frame(

@@ -21,14 +21,8 @@ from typing import Final, Literal, overload
 
 from crc32c import crc32c
 
-from daybook.core.format.frame import (
-    COLUMN_BYTES,
-    HEADER_BYTES,
-    Buffer,
-    FrameHeader,
-    id_crcs,
-    xor,
-)
+from daybook.core.format.checksums import id_crcs, xor
+from daybook.core.format.frame import COLUMN_BYTES, HEADER_BYTES, Buffer, FrameHeader
 from daybook.core.ids import LedgerId
 
 COUNT_MIN: Final = 32

@@ -17,14 +17,9 @@ from typing import Final
 
 from daybook.core.effects import SendFrame
 from daybook.core.errors import Code, NotEnoughBookiesError
+from daybook.core.format.checksums import entry_crcs
 from daybook.core.format.entries import Entry
-from daybook.core.format.frame import (
-    FLAG_RECOVERY,
-    FRAME_BYTES_TARGET,
-    FRAME_ENTRIES_MAX,
-    encode_frame,
-    entry_crcs,
-)
+from daybook.core.format.frame import FLAG_RECOVERY, FRAME_BYTES_TARGET, FRAME_ENTRIES_MAX, encode_frame
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import Fragment
 from daybook.core.machine import RequestIds

@@ -18,14 +18,9 @@ from typing import Final
 from daybook.core.effects import SendFrame, SendRead
 from daybook.core.errors import Code, CorruptEntryError, DaybookError, NotEnoughReplicasError
 from daybook.core.events import FrameAcked, FrameFailed, ReadAnswered
+from daybook.core.format.checksums import entry_crcs
 from daybook.core.format.entries import Entry
-from daybook.core.format.frame import (
-    FLAG_RECOVERY,
-    FRAME_BYTES_TARGET,
-    FRAME_ENTRIES_MAX,
-    encode_frame,
-    entry_crcs,
-)
+from daybook.core.format.frame import FLAG_RECOVERY, FRAME_BYTES_TARGET, FRAME_ENTRIES_MAX, encode_frame
 from daybook.core.format.intervals import IntervalSet, first_held
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId, LedgerId
 from daybook.core.machine import RequestIds

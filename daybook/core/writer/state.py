@@ -8,7 +8,7 @@ from heapq import heappop
 
 from daybook.core.effects import Complete, Fail, WriterEffect
 from daybook.core.errors import DaybookError, MetadataError
-from daybook.core.format.frame import ledger_seed
+from daybook.core.format.checksums import ledger_seed
 from daybook.core.format.lac_table import LacRow, encode_lac_row, lac_frame
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId
 from daybook.core.ledger.metadata import LedgerMetadata, LedgerState

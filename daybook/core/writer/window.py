@@ -17,7 +17,8 @@ from typing import Final
 
 from daybook.core.effects import PublishLac, SendFrame, SendFrames, WriterEffect
 from daybook.core.errors import Code
-from daybook.core.format.frame import FLAG_DEFERRED_SYNC, encode_entry, encode_frame, entry_crcs
+from daybook.core.format.checksums import entry_crcs
+from daybook.core.format.frame import FLAG_DEFERRED_SYNC, encode_entry, encode_frame
 from daybook.core.ids import NO_ENTRY, BookieId, EntryId
 from daybook.core.quorum import stripe_of
 from daybook.core.writer.member import TRANSITIONS, MemberState

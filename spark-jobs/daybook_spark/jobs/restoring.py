@@ -17,8 +17,8 @@ from pyspark import TaskContext
 from daybook.client.blocking import BlockingClient, BlockingLedger
 from daybook.client.placement_settings import placement_policy
 from daybook.core.errors import DaybookError, RestoreError
+from daybook.core.format.checksums import entry_crcs
 from daybook.core.format.entries import Entry
-from daybook.core.format.frame import entry_crcs
 from daybook.core.ids import LedgerId
 from daybook.core.quorum import Quorum
 from daybook.core.topics.trim_plan import PlannedLedger

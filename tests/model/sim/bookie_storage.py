@@ -13,8 +13,9 @@ from daybook.core.bookie.decisions import Decision, LedgerDeleted
 from daybook.core.bookie.ledger import LedgerRecord
 from daybook.core.bookie.range_scan import NOTHING_HELD, Held
 from daybook.core.format.block import Block, decode_block
+from daybook.core.format.checksums import entry_crcs
 from daybook.core.format.entries import decode_entries
-from daybook.core.format.frame import Buffer, FrameHeader, encode_frame, entry_crcs
+from daybook.core.format.frame import Buffer, FrameHeader, encode_frame
 from daybook.core.format.lac_table import LacRow
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 from tests.fixtures.memory_storage import after_decision, after_frame

@@ -37,8 +37,9 @@ from daybook_bookie.store.write_cache import WriteCache
 
 from daybook.core.errors import Code, FrameError, IntervalError, MetadataError
 from daybook.core.format.block import block_entry_ids, cut_rows, decode_block, rows_between, sound_parts
+from daybook.core.format.checksums import entry_crc
 from daybook.core.format.entries import decode_entries
-from daybook.core.format.frame import HEADER_BYTES, check_body, entry_crc, last_entry, split_message
+from daybook.core.format.frame import HEADER_BYTES, check_body, last_entry, split_message
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.format.lac_table import LAC_ROW_BYTES, LAC_ROWS_MAX, LacRow, decode_lac_table, lac_table
 from daybook.core.ids import MAX_ID

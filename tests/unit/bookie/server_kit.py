@@ -22,8 +22,9 @@ from prometheus_client import CollectorRegistry
 
 from daybook.core.bookie.life import BookieLife
 from daybook.core.errors import Code
+from daybook.core.format.checksums import entry_crcs
 from daybook.core.format.entries import Entry, decode_entries
-from daybook.core.format.frame import encode_frame, entry_crcs, split_message
+from daybook.core.format.frame import encode_frame, split_message
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata, LedgerState
 from daybook.core.placement.policy import BookieInfo
 from daybook.core.quorum import DENSE, Quorum, Stripe

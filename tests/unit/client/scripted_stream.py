@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 
 from daybook.client.transport.frame_sender import FrameSender
 from daybook.client.transport.round_trips import RoundTrips
-from daybook.core.format.frame import encode_frame, entry_crcs
+from daybook.core.format.checksums import entry_crcs
+from daybook.core.format.frame import encode_frame
 from tests.unit.client.scripted_bookie import AppendScript, ScriptedBookie
 
 

@@ -13,7 +13,8 @@ from daybook.client.transport.calls import BookieCalls, ReadKey
 from daybook.core.effects import SendRead
 from daybook.core.errors import Code
 from daybook.core.events import FenceAnswered
-from daybook.core.format.frame import encode_frame, entry_crcs
+from daybook.core.format.checksums import entry_crcs
+from daybook.core.format.frame import encode_frame
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire import service
 from daybook.wire.channel import open_aio_channel

@@ -12,7 +12,8 @@ from daybook.core.bookie.ledger import Purpose
 from daybook.core.effects import CasMetadata, Effect, ReadMetadata, SendFence, SendFrame, SendRead
 from daybook.core.errors import Code
 from daybook.core.events import Event
-from daybook.core.format.frame import encode_frame, entry_crcs
+from daybook.core.format.checksums import entry_crcs
+from daybook.core.format.frame import encode_frame
 from daybook.core.ids import BookieId, EntryId
 from daybook.core.ledger.metadata import Fragment, LedgerMetadata
 from daybook.core.quorum import check_quorum, stripe_of

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from daybook.core.format.frame import entry_crcs
+from daybook.core.format.checksums import entry_crcs
 from daybook.core.topics.name import TopicName
 from daybook.offload import format as file_format
 from daybook.offload.errors import OffloadError, OffloadFileError

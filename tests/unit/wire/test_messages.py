@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from daybook.core.errors import Code
-from daybook.core.format.frame import encode_frame, entry_crcs
+from daybook.core.format.checksums import entry_crcs
+from daybook.core.format.frame import encode_frame
 from daybook.core.stream import FrameFailure, StreamAnswer, StreamError
 from daybook.wire import bookie_pb2 as pb
 from daybook.wire import messages

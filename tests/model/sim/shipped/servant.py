@@ -17,8 +17,9 @@ from daybook.core import effects as fx
 from daybook.core.bookie.ledger import LacAnswer
 from daybook.core.errors import Code
 from daybook.core.events import ReadAnswered
+from daybook.core.format.checksums import entry_crcs
 from daybook.core.format.entries import Entry
-from daybook.core.format.frame import encode_frame, entry_crcs
+from daybook.core.format.frame import encode_frame
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.wire import bookie_pb2 as pb

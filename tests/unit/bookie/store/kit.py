@@ -17,8 +17,9 @@ from daybook_bookie.store.storage import Storage
 from daybook_bookie.store.store import Store
 from daybook_bookie.store.write_cache import WriteCache
 
+from daybook.core.format.checksums import entry_crcs
 from daybook.core.format.entries import Entry, decode_entries
-from daybook.core.format.frame import Buffer, decode_header, encode_frame, entry_crcs
+from daybook.core.format.frame import Buffer, decode_header, encode_frame
 from daybook.core.ids import NO_ENTRY
 from daybook.core.quorum import DENSE, Stripe
 from tests.unit.bookie.sim_disk import SimDisk

@@ -23,7 +23,8 @@ from daybook_bookie.store.environment import Environment
 from daybook_bookie.store.reading import block_key
 from daybook_bookie.store.stored_ledger import StoredLedger, ledger_key, pack_record, unpack_record
 
-from daybook.core.format.frame import decode_header, ledger_seed
+from daybook.core.format.checksums import ledger_seed
+from daybook.core.format.frame import decode_header
 from daybook.core.format.intervals import Interval
 from daybook.core.quorum import DENSE
 from tests.unit.bookie.sim_disk import SimDisk

@@ -17,13 +17,8 @@ from daybook.core.bookie.ledger import AttachVerdict, LacAnswer, LedgerRecord, P
 from daybook.core.bookie.listing import Listing
 from daybook.core.bookie.machine import NO_LAC, BookieMachine, FenceDecided, proves_existence
 from daybook.core.errors import Code
-from daybook.core.format.frame import (
-    FLAG_DEFERRED_SYNC,
-    FLAG_RECOVERY,
-    encode_frame,
-    entry_crcs,
-    split_message,
-)
+from daybook.core.format.checksums import entry_crcs
+from daybook.core.format.frame import FLAG_DEFERRED_SYNC, FLAG_RECOVERY, encode_frame, split_message
 from daybook.core.ids import LedgerId
 from tests.fixtures.memory_bookie import Decided, MemoryBookie
 from tests.unit.core.bookie.test_bookie import KEY, LEDGER, OPEN, RECOVERER, WRITER, WRONG

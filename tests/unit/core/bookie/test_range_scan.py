@@ -7,8 +7,9 @@ from daybook.core.bookie.ledger import LacAnswer
 from daybook.core.bookie.range_scan import NOTHING_HELD, Held, RangeScan
 from daybook.core.errors import FrameError
 from daybook.core.format.block import Block, decode_block
+from daybook.core.format.checksums import entry_crcs
 from daybook.core.format.entries import decode_entries
-from daybook.core.format.frame import encode_frame, entry_crcs
+from daybook.core.format.frame import encode_frame
 from daybook.core.ids import NO_ENTRY, EntryId, LedgerId
 
 LEDGER = 7

@@ -22,8 +22,9 @@ from daybook.core.format.block import (
     sound_parts,
     untangle,
 )
+from daybook.core.format.checksums import entry_crcs
 from daybook.core.format.entries import Entry, decode_entries
-from daybook.core.format.frame import HEADER_BYTES, ROW_BYTES, check_body, encode_frame, entry_crcs
+from daybook.core.format.frame import HEADER_BYTES, ROW_BYTES, check_body, encode_frame
 from daybook.core.format.intervals import IntervalSet
 from daybook.core.quorum import DENSE, Stripe
 

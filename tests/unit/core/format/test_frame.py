@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from daybook.core.errors import FrameError
 from daybook.core.format import frame
+from daybook.core.format.checksums import entry_crc, entry_crcs, ledger_seed
 from daybook.core.format.entries import Entry, decode_entries
 from daybook.core.format.frame import (
     check_body,
@@ -16,12 +17,9 @@ from daybook.core.format.frame import (
     decode_header,
     encode_entry,
     encode_frame,
-    entry_crc,
-    entry_crcs,
     frame_entry_ids,
     is_dense,
     last_entry,
-    ledger_seed,
     split_message,
 )
 from daybook.core.ids import ENTRY_BYTES_MAX, MAX_ID

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from daybook.core.errors import FrameError
 from daybook.core.format import parted
 from daybook.core.format.block import Block, decode_block
+from daybook.core.format.checksums import entry_crcs
 from daybook.core.format.entries import Entry, EntryRun, decode_entries
-from daybook.core.format.frame import HEADER_BYTES, ROW_BYTES, encode_frame, entry_crcs
+from daybook.core.format.frame import HEADER_BYTES, ROW_BYTES, encode_frame
 from daybook.core.format.parted import part, split_parted
 from daybook.core.format.payload_run import COUNT_MIN, PayloadRun
 

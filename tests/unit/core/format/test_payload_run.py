@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daybook.core.format.block import block_entry_ids, decode_block, sound_parts
+from daybook.core.format.checksums import entry_crcs, id_crcs
 from daybook.core.format.entries import Entry, EntryRun, decode_entries, joined, payload_sizes
 from daybook.core.format.frame import (
     COLUMN_BYTES,
@@ -16,8 +17,6 @@ from daybook.core.format.frame import (
     check_body,
     decode_header,
     encode_frame,
-    entry_crcs,
-    id_crcs,
 )
 from daybook.core.format.payload_run import (
     COUNT_MIN,
