@@ -262,6 +262,7 @@ async def test_a_dead_client_is_ended_and_a_living_one_stays(cluster: LocalClust
         await ending
 
 
+@pytest.mark.pure
 async def test_a_client_that_the_broker_does_not_read_from_keeps_its_place(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
