@@ -241,9 +241,11 @@ def main() -> None:
     client = pulsar.Client(
         url, logger=logger, io_threads=1, message_listener_threads=1, operation_timeout_seconds=PATIENCE_S
     )
-    result = WORK[job.pop("work")](client, **job)
-    print(json.dumps(result), flush=True)
-    client.close()
+    try:
+        result = WORK[job.pop("work")](client, **job)
+        print(json.dumps(result), flush=True)
+    finally:
+        client.close()
 
 
 if __name__ == "__main__":

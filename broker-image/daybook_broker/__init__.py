@@ -3,7 +3,8 @@
 In reading order:
 
     settings     what a broker is configured with
-    metrics      what it counts
+    totals       what it counts for each entry
+    metrics      what it counts, as a scrape gets it
     errors       what it refuses, and how the protocol calls that
     topics/      topics on their owner
     ownership/   which topics this broker owns, and who owns the others

@@ -4,7 +4,7 @@ The other half of the vocabulary of events.py. The driver carries out a request;
 unions at the end say which machine gives which results.
 
 `SendFrames` and `Complete`, which every batch causes, have an `__init__` of their own: the one that a frozen dataclass gets stays
-interpreted where this module is compiled, and takes twenty times as long. Nobody changes them either.
+interpreted where this module is compiled, and takes twenty times as long. They are not frozen, and nobody changes them.
 """
 
 from collections.abc import Sequence

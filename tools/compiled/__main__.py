@@ -111,7 +111,7 @@ def _build(tree: Path, modules: Mapping[str, tuple[str, ...]]) -> None:
     # mypyc finds the sources in the folder, and no other copy of Daybook; the libraries keep no path of this machine's Python
     environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "MYPYPATH")}
     compiler = environment.setdefault("CC", "cc")
-    flags = f"{environment.get('CFLAGS', '')} {_flags(compiler)}"
+    flags = f"{environment.get('CFLAGS', '')} {flags_for(compiler)}"
     environment |= {"CFLAGS": flags, "LDSHARED": f"{compiler} -shared", "PYTHONSAFEPATH": "1"}
     done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
@@ -122,10 +122,12 @@ def _build(tree: Path, modules: Mapping[str, tuple[str, ...]]) -> None:
         raise CannotCompileError(msg)
 
 
-def _flags(compiler: str) -> str:
-    """What keeps the code that runs close together, for the processors' caches; from docs/performance.md, "Levers for the broker"."""
+def flags_for(compiler: str) -> str:
+    """What keeps the code that runs close together, for the processors' caches."""
     try:
-        done = subprocess.run([*shlex.split(compiler), "--version"], capture_output=True, text=True)
+        done = subprocess.run(
+            [*shlex.split(compiler), "--version"], capture_output=True, text=True, check=False
+        )
     except OSError:
         return _HIDDEN  # the build says what is missing
     return f"{_HIDDEN} {_APART}" if _GCC in done.stdout else _HIDDEN

@@ -4,6 +4,7 @@ In reading order:
 
     services        what all topics share
     peer            what a topic needs of a client's connection
+    turn            what all topics do at the end of a turn of the event loop
     tasks           what a part of a topic has under way
     creation        a ledger by the terms of a policy
     appends         entries on their way into one ledger

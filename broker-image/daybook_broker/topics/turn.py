@@ -34,11 +34,17 @@ class TurnEnd:
     def _run(self) -> None:
         due, self._due = self._due, []
         self._began_s = monotonic_s()
-        for what in due:
-            try:
-                what()
-            except Exception as raised:  # noqa: BLE001 - an error of one topic must not keep the others waiting
-                asyncio.get_running_loop().call_exception_handler(
-                    {"message": f"{what!r} failed at the end of a turn", "exception": raised}
-                )
-        self._began_s = None
+        try:
+            for what in due:
+                _call(what)
+        finally:
+            self._began_s = None
+
+
+def _call(what: Callable[[], None]) -> None:
+    try:
+        what()
+    except Exception as raised:  # noqa: BLE001 - an error of one topic must not keep the others waiting
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": f"{what!r} failed at the end of a turn", "exception": raised}
+        )

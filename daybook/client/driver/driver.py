@@ -248,6 +248,7 @@ class MachineDriver(Generic[EffectT]):
                 self._send_frame(send.bookie, send.send_id, send.frame)
             return
         frames, first_send_id = batch.frames, batch.first_send_id
+        assert len(frames) == len(batch.bookies)
         for position, bookie in enumerate(batch.bookies):
             stream = self._streams.get(bookie)
             if stream is None:

@@ -87,8 +87,8 @@ class ChannelPool:
         self._bookies: Mapping[BookieId, BookieInfo] = {}
         self.read_registration: Callable[[BookieId], Awaitable[BookieInfo | None]] = self._as_known
         """How to ask the metadata store, once there is one."""
-        self.streams: dict[BookieId, FrameSender] = {}
-        """The append streams that were opened, by bookie: a driver that finds one needs no `send_frame`."""
+        self.streams: Final[dict[BookieId, FrameSender]] = {}
+        """The append streams that were opened, by bookie. Drivers hold it too: one that finds a stream needs no `send_frame`."""
         self._users: Counter[AttachKey] = Counter()
         """How many machines write with an attachment, or may."""
         self._calls: dict[BookieId, _Open] = {}

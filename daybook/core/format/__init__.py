@@ -3,6 +3,8 @@
 In reading order:
 
     frame       many entries of one ledger as one run of bytes, with a checksum for each
+    checksums   what covers an entry with its ledger and its id
+    payloads    the sizes of entries before they are in a frame
     entries     the entries of a frame as readers have them: checked, as columns
     lac_table   the LACs of many ledgers, without entries
     block       frames at rest: cut and joined by columns, without touching entries one by one

@@ -211,9 +211,19 @@ class AckState:
         before = len(ranges)
         self._acked += ranges.add_range(first, last)
         self._range_count += len(ranges) - before
-        for position in list(self._batches):
-            if position.ledger_id == ledger_id and first <= position.entry_id <= last:
-                del self._batches[position]
+        self._drop_batches(ledger_id, first, last)
+
+    def _drop_batches(self, ledger_id: LedgerId, first: int, last: int) -> None:
+        """Nothing is left of those among these entries."""
+        batches = self._batches
+        if last - first < len(batches):
+            for entry_id in range(first, last + 1):
+                batches.pop(Position(ledger_id, entry_id), None)
+        else:
+            for position in [
+                each for each in batches if each.ledger_id == ledger_id and first <= each.entry_id <= last
+            ]:
+                del batches[position]
 
     def ack_batch(self, position: Position, words: Sequence[int], batch_size: int) -> bool:
         """Acknowledge a part of an entry: a set bit of `words` is a message that is not acknowledged. True once the whole entry is.

@@ -10,6 +10,7 @@ In reading order:
     frames          the frame around a command and its payload, and the buffer that cuts frames out of a connection's bytes
     by_hand         SEND, SEND_RECEIPT and MESSAGE without protobuf: one of each for every entry
     entries         what a frame carries beside its command, and a ledger stores: checksum, metadata, payload
+    producer_entry  whether a broker may store what a producer sent
     message_count   how many messages an entry has, without protobuf
     chunks          which message an entry is a chunk of
     compression     payloads without their compression

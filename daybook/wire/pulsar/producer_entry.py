@@ -12,7 +12,7 @@ from daybook.wire.pulsar.errors import EntryError
 _BEGIN: Final = struct.Struct(">HII")
 """A magic number, a checksum and the size of the metadata: how nearly every entry begins."""
 _CHECKED_FROM: Final = 6
-"""Where what the checksum covers begins: behind it."""
+"""Where what the checksum covers begins: behind the magic number and the checksum."""
 
 
 def check_producer_entry(entry: Buffer) -> None:

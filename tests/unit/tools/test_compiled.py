@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tools.compiled import MODULES, names
+from tools.compiled.__main__ import flags_for
 from tools.compiled.suspensions import suspensions_in_handlers
 
 COMPILED = sorted(name for files in MODULES.values() for name in names(files))
@@ -54,3 +55,21 @@ def test_the_bases_of_a_compiled_class_are_compiled(module: str) -> None:
 )
 def test_a_suspension_is_found_in_a_handler_alone(source: str, lines: list[int]) -> None:
     assert suspensions_in_handlers(source) == lines
+
+
+@pytest.mark.parametrize(
+    ("version", "has_all"),
+    [
+        ("cc (Debian 15.2.0) 15.2.0\nCopyright (C) 2025 Free Software Foundation, Inc.", True),
+        ("clang version 19", False),
+    ],
+)
+def test_a_flag_that_gcc_alone_knows_is_for_gcc_alone(tmp_path: Path, version: str, *, has_all: bool) -> None:
+    compiler = tmp_path / "cc"
+    compiler.write_text(f"#!/bin/sh\ncat <<'END'\n{version}\nEND\n")
+    compiler.chmod(0o755)
+    assert ("--param" in flags_for(str(compiler))) is has_all
+
+
+def test_without_a_compiler_the_build_says_so_and_not_the_choice_of_flags(tmp_path: Path) -> None:
+    assert flags_for(str(tmp_path / "none"))

@@ -21,7 +21,7 @@ class Unanswering:
     def publish(self, payloads: object) -> None: ...
 
 
-@pytest.mark.parametrize("ends", ["receipts", "the topic", pytest.param("a failure", marks=pytest.mark.pure)])
+@pytest.mark.parametrize("ends", ["receipts", "the topic", "a failure"])
 async def test_what_a_lost_connection_sent_is_pending_until_it_is_answered(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:

@@ -354,13 +354,16 @@ def test_what_a_compaction_removed_from_several_ledgers_is_passed_once_what_is_b
     assert acks.mark_delete == Position(4, 2)
 
 
-def test_of_a_batch_that_a_compaction_removed_nothing_is_left_to_acknowledge() -> None:
-    acks = AckState(extent_of((0, 3)))
-    assert not acks.ack_batch(Position(0, 1), word({1, 2}), BATCH)
-    acks.ack_absent(Position(0, 1), Position(0, 2))
-    assert acks.is_acked(Position(0, 1))
-    assert acks.ack_set(Position(0, 1)) == ()
-    assert not acks.record(10).batches
+@pytest.mark.parametrize("removed", [1, 4])
+def test_of_batches_that_a_compaction_removed_nothing_is_left_to_acknowledge(removed: int) -> None:
+    acks = AckState(extent_of((0, 9), (1, 9)))
+    around = [Position(0, 1), Position(0, 2 + removed), Position(1, 2)]
+    for position in (*around, Position(0, 2)):
+        assert not acks.ack_batch(position, word({1, 2}), BATCH)
+    acks.ack_absent(Position(0, 2), Position(0, 2 + removed))
+    assert acks.is_acked(Position(0, 2))
+    assert acks.ack_set(Position(0, 2)) == ()
+    assert [position for position, _ in acks.record(10).batches] == around
 
 
 def test_what_a_compaction_removed_is_ignored_beyond_the_ranges_that_fit(
