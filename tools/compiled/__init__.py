@@ -76,7 +76,6 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "daybook_broker": (
         "daybook_broker/connection/connection.py",
-        "daybook_broker/topics/appends.py",
         "daybook_broker/topics/producer.py",
         "daybook_broker/topics/publishing.py",
         "daybook_broker/topics/tail_cache.py",
