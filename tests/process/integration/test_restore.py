@@ -25,6 +25,7 @@ from tests.process.integration.kit import (
     info,
     off,
     start_all,
+    until_gone,
     until_registered,
 )
 from tests.unit.cli.kit import run
@@ -165,6 +166,8 @@ async def test_rule_68_a_bookie_that_is_younger_than_the_export_is_readmitted_wi
 ) -> None:
     file, young = tmp_path / "metadata.gz", BOOKIES[-1]
     await off(cluster.stop_bookies, young)
+    async with connect_to(cluster) as client:
+        await until_gone(client, young)
     (before,) = await written(cluster, [b"before"])
     await forgotten_by_the_export(cluster, young, file)
     await off(cluster.start_bookie, young)
