@@ -46,7 +46,7 @@ def keep_thread_state(_thread: int) -> None:
     """Have the thread that calls this from a callback of the client keep its thread state in Python.
 
     Otherwise each callback makes one and drops it, in four system calls on CPython 3.14 (mmap and munmap among them): 10,000 callbacks a
-    second then took an eighth of a core, which brokers on the same cores lack.
+    second then took an eighth of a core, which brokers on the same cores lack. For rows at a rate; what is after throughput has the client as it is.
     """
     ctypes.pythonapi.PyGILState_Ensure()  # and no release
 
@@ -61,7 +61,6 @@ class Outstanding:
 
     def answered(self, result: Any, _id: Any) -> None:
         """The callback of `send_async`."""
-        keep_thread_state(threading.get_ident())
         if result != pulsar.Result.Ok:
             self._errors.append(result)
         self._left -= 1
@@ -139,6 +138,7 @@ def latency(client: pulsar.Client, topic: str, rate: int, count: int) -> dict[st
 
     def answered(due: float, result: Any, message_id: Any) -> None:
         publish.append(time.perf_counter() - due)
+        keep_thread_state(threading.get_ident())
         outstanding.answered(result, message_id)
 
     def consume() -> None:
@@ -177,6 +177,7 @@ def many(client: pulsar.Client, topic: str, topics: int, rate: int, count: int) 
 
     def answered(due: float, result: Any, message_id: Any) -> None:
         publish.append(time.perf_counter() - due)
+        keep_thread_state(threading.get_ident())
         outstanding.answered(result, message_id)
 
     at_a_tick = max(1, rate // TICKS_PER_S)
