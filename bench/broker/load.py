@@ -58,6 +58,8 @@ class Outstanding:
         self._left = count
         self._errors: list[Any] = []
         self._over = threading.Event()
+        self.seconds: list[float] = []
+        """How long each took that has a moment at which it was due."""
 
     def answered(self, result: Any, _id: Any) -> None:
         """The callback of `send_async`."""
@@ -66,6 +68,12 @@ class Outstanding:
         self._left -= 1
         if not self._left:
             self._over.set()
+
+    def timed(self, due: float, result: Any, message_id: Any) -> None:
+        """The same for a message that was due at this moment."""
+        self.seconds.append(time.perf_counter() - due)
+        keep_thread_state(threading.get_ident())
+        self.answered(result, message_id)
 
     def wait(self) -> None:
         """Until all are answered. Raises LoadError."""
@@ -133,13 +141,7 @@ def latency(client: pulsar.Client, topic: str, rate: int, count: int) -> dict[st
     producer = client.create_producer(topic, **SINGLY)
     pad = b"x" * (1024 - STAMP_BYTES)
     outstanding = Outstanding(count)
-    publish: list[float] = []
     end_to_end: list[float] = []
-
-    def answered(due: float, result: Any, message_id: Any) -> None:
-        publish.append(time.perf_counter() - due)
-        keep_thread_state(threading.get_ident())
-        outstanding.answered(result, message_id)
 
     def consume() -> None:
         for _ in range(count):
@@ -151,14 +153,14 @@ def latency(client: pulsar.Client, topic: str, rate: int, count: int) -> dict[st
         consuming = pool.submit(consume)
         begin = time.perf_counter()
         for due in pace(begin, count, rate):
-            producer.send_async(b"%020.9f" % due + pad, partial(answered, due))
+            producer.send_async(b"%020.9f" % due + pad, partial(outstanding.timed, due))
         outstanding.wait()
         elapsed = time.perf_counter() - begin
         consuming.result(PATIENCE_S)
     producer.close()
     consumer.close()
     reached = {"reached_per_s": count / elapsed}
-    return reached | quantiles("publish", publish) | quantiles("end_to_end", end_to_end)
+    return reached | quantiles("publish", outstanding.seconds) | quantiles("end_to_end", end_to_end)
 
 
 def many(client: pulsar.Client, topic: str, topics: int, rate: int, count: int) -> dict[str, float]:
@@ -173,23 +175,17 @@ def many(client: pulsar.Client, topic: str, topics: int, rate: int, count: int) 
         producer.send_async(data, first.answered)
     first.wait()
     outstanding = Outstanding(count)
-    publish: list[float] = []
-
-    def answered(due: float, result: Any, message_id: Any) -> None:
-        publish.append(time.perf_counter() - due)
-        keep_thread_state(threading.get_ident())
-        outstanding.answered(result, message_id)
 
     at_a_tick = max(1, rate // TICKS_PER_S)
     firsts = range(0, count, at_a_tick)
     begin = time.perf_counter()
     for first_due, due in zip(firsts, pace(begin, len(firsts), rate / at_a_tick), strict=True):
-        sent = partial(answered, due)
+        sent = partial(outstanding.timed, due)
         for number in range(first_due, min(count, first_due + at_a_tick)):
             producers[number % topics].send_async(data, sent)
     outstanding.wait()
     elapsed = time.perf_counter() - begin
-    return {"reached_per_s": count / elapsed} | quantiles("publish", publish)
+    return {"reached_per_s": count / elapsed} | quantiles("publish", outstanding.seconds)
 
 
 def fan_out(client: pulsar.Client, topic: str, subscriptions: int, size: int, count: int) -> dict[str, float]:

@@ -36,6 +36,7 @@ class Latencies:
     def __init__(self) -> None:
         """Nothing happened yet."""
         self._bounds = list(LATENCY_BUCKETS_SECONDS)
+        """A list, since compiled code makes a constant tuple of numbers anew at each use."""
         self.counts = [0] * (len(LATENCY_BUCKETS_SECONDS) + 1)
         """How often it was up to each bound, and above the last."""
         self.sum_s = 0.0

@@ -250,7 +250,7 @@ class MachineDriver(Generic[EffectT]):
         frames, first_send_id = batch.frames, batch.first_send_id
         assert len(frames) == len(batch.bookies)
         for position, bookie in enumerate(batch.bookies):
-            stream = self._streams.get(bookie)
+            stream = self._streams.get(bookie)  # mostly there: the pool, which opens one, is not compiled
             if stream is None:
                 self._channels.send_frame(bookie, self, first_send_id + position, frames[position])
             else:

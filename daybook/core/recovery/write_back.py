@@ -20,6 +20,7 @@ from daybook.core.errors import Code, NotEnoughBookiesError
 from daybook.core.format.checksums import entry_crcs
 from daybook.core.format.entries import Entry
 from daybook.core.format.frame import FLAG_RECOVERY, FRAME_BYTES_TARGET, FRAME_ENTRIES_MAX, encode_frame
+from daybook.core.format.payloads import payload_bytes
 from daybook.core.ids import BookieId, EntryId, LedgerId
 from daybook.core.ledger.metadata import Fragment
 from daybook.core.machine import RequestIds
@@ -190,7 +191,7 @@ class WriteBack:
                     stripe=stripe,
                     entry_ids=[entry_ids[i] for i in held],
                 )
-        return _Batch(entry_ids[0], entry_ids[-1], sum(map(len, payloads)), frames)
+        return _Batch(entry_ids[0], entry_ids[-1], payload_bytes(payloads), frames)
 
     def _is_confirmed(self, batch: _Batch) -> bool:
         return is_ack_quorum(self.quorum, batch.acked, batch.first, batch.last)

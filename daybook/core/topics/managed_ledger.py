@@ -105,7 +105,7 @@ class ManagedLedger:
     @property
     def refusal(self) -> DaybookError | None:
         """Why nothing may be published now; a driver asks before each `PublishRequested`."""
-        if self.phase is _OPEN and not self._unloading and not self._terminating:
+        if self.phase is _OPEN and not self._unloading and not self._terminating:  # what every entry asks
             return None
         if self._unloading or self.phase is Phase.ENDED:
             return self._not_owner()
@@ -131,9 +131,9 @@ class ManagedLedger:
                 return self.appended(ledger_id, through)
             case TopicTick():
                 self._tick(event, out)
-            case TrimRequested() | CompactionWritten() | RollRequested():
+            case TrimRequested() | CompactionWritten():
                 self._ordered(event, out)
-            case TerminateRequested() | UnloadRequested():
+            case RollRequested() | TerminateRequested() | UnloadRequested():
                 self._ordered(event, out)
             case OffloadBegun() | OffloadsWritten() | ReplicasUnneeded() | LedgersRestored():
                 self._ordered(event, out)

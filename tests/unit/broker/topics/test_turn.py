@@ -9,12 +9,13 @@ from daybook.runtime.clock import monotonic_s
 
 
 async def test_what_is_called_at_the_end_of_a_turn_has_one_time() -> None:
-    end, times = TurnEnd(), list[float]()
+    end, over, times = TurnEnd(), asyncio.Event(), list[float]()
     before_s = monotonic_s()
     for _ in range(2):
         end.call(lambda: times.append(end.now_s))
+    end.call(over.set)
     assert not times
-    await asyncio.sleep(0)
+    await over.wait()
     assert before_s <= times[0] == times[1] < end.now_s < end.now_s, "outside of it the clock goes on"
 
 
@@ -22,10 +23,11 @@ async def test_an_error_of_one_keeps_no_other_waiting() -> None:
     def fail() -> None:
         raise KeyError
 
-    end, errors, times = TurnEnd(), list[dict[str, Any]](), list[float]()
+    end, over, errors, times = TurnEnd(), asyncio.Event(), list[dict[str, Any]](), list[float]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     end.call(fail)
     end.call(lambda: times.append(end.now_s))
-    await asyncio.sleep(0)
+    end.call(over.set)
+    await over.wait()
     assert [type(error["exception"]) for error in errors] == [KeyError]
     assert times[0] < end.now_s
