@@ -49,8 +49,8 @@ def entry(number: int, messages: int = 1, size_bytes: int = 1000) -> bytes:
 
 
 async def written(client: daybook.Client, entries: Sequence[bytes], *, is_closed: bool = True) -> LedgerId:
-    """A ledger with these entries."""
-    ledger = await client.create_ledger()
+    """A ledger with these entries on all its bookies: one that had only some of them would answer with fewer."""
+    ledger = await client.create_ledger(ack_quorum=3)
     for part in (entries[:1], entries[1:]):
         if part:  # the second one reports to the bookies that the first one is confirmed
             await ledger.append_many(part)
