@@ -32,7 +32,7 @@ async def _topic(api: Api, request: web.Request) -> Topic:
 
 async def _subscription(api: Api, request: web.Request) -> tuple[Topic, Subscription]:
     topic = await _topic(api, request)
-    return topic, topic.subscriptions.get(request.match_info["subscription"])
+    return topic, await topic.subscriptions.find(request.match_info["subscription"])
 
 
 # Statistics
@@ -85,9 +85,8 @@ async def give_compaction_up(api: Api, request: web.Request) -> None:
 
 
 async def subscriptions(api: Api, request: web.Request) -> list[str]:
-    """The names of the subscriptions, also of readers that are connected."""
-    topic = await _topic(api, request)
-    return sorted(each.name for each in topic.subscriptions.all())
+    """The names of the subscriptions, also of readers that are connected, and of those whose cursor has ended."""
+    return (await _topic(api, request)).subscriptions.names()
 
 
 async def create(api: Api, request: web.Request) -> None:

@@ -138,6 +138,10 @@ class Subscriptions:
         """Whether the topic has such a subscription, open or not; one that is being deleted does not count."""
         return name in self._by_name or (name in self._stored and name not in self._leaving)
 
+    def names(self) -> list[str]:
+        """The names of those that `has` knows, in order."""
+        return sorted(filter(self.has, self._stored.union(self._by_name)))
+
     def unopened(self) -> list[str]:
         """The names of stored ones that are not open, in order; they hold the trimming."""
         return sorted(self._stored.difference(self._by_name))
@@ -187,7 +191,21 @@ class Subscriptions:
             if not wish.is_durable:
                 return self._new_reader(wish)
             self._begin(wish.name, self._first_record(wish) if self._may_create(wish) else None)
-        opening = self._opening[wish.name]
+        return await self._opened(wish.name)
+
+    async def find(self, name: str) -> Subscription:
+        """The subscription, opened anew if its cursor has ended. Raises NoSuchSubscriptionError, NotReadyError, and why it cannot be opened."""
+        if self.has(name) and name not in self._by_name:
+            if self._is_closing:
+                raise self._closing()
+            if name not in self._opening:
+                self._begin(name, None)
+            return await self._opened(name)
+        return self.get(name)
+
+    async def _opened(self, name: str) -> Subscription:
+        """The subscription that is being opened; the opening continues if whoever awaits it is cancelled."""
+        opening = self._opening[name]
         await asyncio.wait([opening])
         if opening.cancelled():
             raise self._closing()

@@ -238,6 +238,21 @@ async def test_a_subscription_that_is_stored_and_not_open_is_not_created_again(c
         assert await topic.receive() == b"0", "its place is the same"
 
 
+async def test_a_subscription_that_is_stored_and_not_open_is_listed_moved_and_deleted(
+    cluster: LocalCluster,
+) -> None:
+    async with served(cluster) as topic:
+        found = topic.owner.broker.registry.get(topic.name)
+        assert found is not None
+        path = f"{topic.path}/subscription/s"
+        for request in (("POST", f"{path}/skip/4"), ("DELETE", path)):
+            found.subscriptions._cursor_ended("s", NotOwnerError("its cursor ended"))
+            assert await topic.other.get(f"{topic.path}/subscriptions") == ["s"]
+            await topic.other.do(*request)
+        assert await topic.other.get(f"{topic.path}/subscriptions") == []
+        assert found.subscriptions.marks() == (), "nothing of it holds the trimming"
+
+
 async def test_a_subscription_has_any_name_in_the_protocol_in_admin_paths_and_in_the_metadata(
     cluster: LocalCluster,
 ) -> None:

@@ -285,6 +285,50 @@ async def test_a_stored_subscription_is_opened_anew_also_where_consumers_create_
     assert not bench.subscriptions.has("s")
 
 
+async def test_a_subscription_whose_cursor_ended_is_named_and_found_opened_anew() -> None:
+    bench = Bench()
+    subscription = await bench.subscriptions.subscribe(SubscriptionWish("s"))
+    assert await bench.subscriptions.find("s") is subscription
+    bench.cursors[0].end(MetadataUnavailableError("lost"))
+    assert (bench.subscriptions.names(), bench.subscriptions.all()) == (["s"], [])
+    bench.failures = [MetadataUnavailableError("not now")]
+    with pytest.raises(MetadataUnavailableError, match="not now"):
+        await bench.subscriptions.find("s")
+    bench.may_open.clear()
+    both = [asyncio.create_task(bench.subscriptions.find("s")) for _ in range(2)]
+    await asyncio.sleep(0)
+    both[0].cancel()
+    await asyncio.wait([both[0]])
+    bench.may_open.set()
+    again = await both[1]
+    assert again.cursor is bench.cursors[2]
+    assert bench.cursors[2].initial is None, "nobody creates it if it is gone"
+    await bench.subscriptions.delete(again)
+    with pytest.raises(NoSuchSubscriptionError):
+        await bench.subscriptions.find("s")
+
+
+async def test_nobody_finds_a_subscription_that_is_being_deleted_and_none_is_opened_by_a_topic_that_ends() -> (
+    None
+):
+    bench = Bench()
+    subscription = await bench.subscriptions.subscribe(SubscriptionWish("s"))
+    bench.may_delete.clear()
+    deleting = asyncio.create_task(bench.subscriptions.delete(subscription))
+    await asyncio.sleep(0)
+    assert (bench.subscriptions.names(), bench.subscriptions.unopened()) == ([], ["s"])
+    with pytest.raises(NoSuchSubscriptionError):
+        await bench.subscriptions.find("s")
+    bench.may_delete.set()
+    await deleting
+    await bench.subscriptions.subscribe(SubscriptionWish("t"))
+    bench.cursors[1].end(MetadataUnavailableError("lost"))
+    bench.subscriptions.stop()
+    with pytest.raises(NotReadyError, match="moves to another broker"):
+        await bench.subscriptions.find("t")
+    assert len(bench.cursors) == 2
+
+
 async def test_an_unload_stores_every_cursor_and_sends_the_clients_on() -> None:
     bench = Bench()
     subscription = await bench.subscriptions.subscribe(SubscriptionWish("s"))
