@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from daybook.client.transport import frame_sender
 from daybook.local.cluster import LocalCluster
-from tests.process.integration.kit import OwnCluster
+from tests.process.integration.kit import PATIENCE_S, OwnCluster
 
 
 @pytest.fixture(scope="package")
@@ -21,6 +22,12 @@ def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnCluster
 def cluster(own_cluster: OwnCluster) -> LocalCluster:
     """ZooKeeper and the bookies 0 to 3, all running and registered; do to them whatever you like."""
     return own_cluster.whole()
+
+
+@pytest.fixture
+def nobody_stalls_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie fails because of what a test does to it, not because the machine is slow. For modules that measure nothing."""
+    monkeypatch.setattr(frame_sender, "STALL_TIMEOUT_S", PATIENCE_S)
 
 
 @pytest.fixture

@@ -116,12 +116,6 @@ def kill_all(cluster: LocalCluster, *bookies: str) -> None:
         cluster.kill_bookie(bookie)
 
 
-def stands_still(pid: int) -> bool:
-    """Whether SIGSTOP has reached every thread: the first that is scheduled stops the others, which meanwhile receive what comes."""
-    stats = [path.read_text(encoding="utf-8") for path in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
-
-
 @asynccontextmanager
 async def settings(cluster: LocalCluster, bookie: str, **changes: object) -> AsyncIterator[None]:
     """Run a bookie with other settings: it is started again with them, and stopped at the end."""

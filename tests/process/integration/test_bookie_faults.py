@@ -20,15 +20,9 @@ from tests.process.integration.kit import (
 )
 from tests.process.integration.workload import Workload, running
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("nobody_stalls_by_chance")]
 
 STALL_S = frame_sender.STALL_TIMEOUT_S
-
-
-@pytest.fixture(autouse=True)
-def _nobody_stalls_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow machine makes no bookie fail that the test left alone."""
-    monkeypatch.setattr(frame_sender, "STALL_TIMEOUT_S", PATIENCE_S)
 
 
 async def spare_of(work: Workload) -> str:
@@ -48,7 +42,7 @@ async def test_a_bookie_that_is_killed_is_replaced_by_the_spare(cluster: LocalCl
         assert not ledger.is_degraded
         await off(start_all, cluster)
         await eventually(lambda: not work.writer._avoided())  # who restarted may be chosen again
-        await work.end()
+        await work.end(stragglers_s=PATIENCE_S)
         assert work.ends == []
         found = await copies(cluster, ledger.id)
         assert {bookie for bookie, copy in found.items() if not copy.is_whole} <= {victim}
@@ -73,7 +67,7 @@ async def test_rule_45_without_a_spare_writes_go_on_and_the_bookie_that_returns_
         assert before.bookies == after.bookies
         assert after.first_entry > 0
         await work.acknowledge()
-        await work.end()
+        await work.end(stragglers_s=PATIENCE_S)
         assert work.ends == []
         found = await copies(cluster, ledger.id)
         assert not found[victim].is_whole, "it was away while entries were written"
@@ -91,7 +85,7 @@ async def test_a_bookie_that_stands_still_for_less_than_the_stall_timeout_is_wai
         cluster.kill_bookie(sleeper, signal.SIGCONT)
         await work.acknowledge()
         assert ledger.ensemble_changes == 0
-        await work.end()
+        await work.end(stragglers_s=PATIENCE_S)
         assert [copy.is_whole for copy in (await copies(cluster, ledger.id)).values()] == [True] * 3
 
 

@@ -14,34 +14,26 @@ from daybook.autorecovery.settings import AutoRecoverySettings
 from daybook.autorecovery.worker import RepairWorker
 from daybook.client.client import Client
 from daybook.client.ledger import Ledger
-from daybook.client.transport import frame_sender
 from daybook.core.ids import LedgerId
 from daybook.core.ledger.metadata import LedgerState
 from daybook.local.cluster import LocalCluster
-from tests.fixtures.cluster import connect_to
+from tests.fixtures.cluster import connect_to, stands_still
 from tests.process.integration.kit import (
     PATIENCE_S,
     PATIENT,
     eventually,
     kill_all,
     off,
-    stands_still,
     start_all,
     until_gone,
     until_registered,
 )
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("nobody_stalls_by_chance")]
 
 HELD_BY_ALL = 1
 """The entries that every bookie has before one of them stands still."""
 OWED = 3
-
-
-@pytest.fixture(autouse=True)
-def _nobody_stalls_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bookie fails because it is killed, not because it stood still before or the machine is slow."""
-    monkeypatch.setattr(frame_sender, "STALL_TIMEOUT_S", PATIENCE_S)
 
 
 async def fails_late(cluster: LocalCluster, ledger: Ledger, victim: str) -> None:

@@ -217,6 +217,7 @@ async def test_rule_29_a_wiped_bookie_needs_a_word_and_then_vouches_for_nothing(
         a, b, c = ledger.ensemble()
         (spare,) = set(BOOKIES) - {a, b, c}
         await off(cluster.stop_bookies, spare)
+        await until_gone(client, spare)
         await off(cluster.stop_bookies, c)
         payloads = [b"%d" % n for n in range(100)]
         written = 0

@@ -8,7 +8,7 @@ from daybook.local.cluster import LocalCluster
 from tests.process.integration.kit import eventually, off, persist, start_all, until_registered
 from tests.process.integration.workload import running
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("nobody_stalls_by_chance")]
 
 SHORT_S = 3.0
 LONG_S = 10.0

@@ -55,6 +55,7 @@ class Workload:
         self._acknowledged = 0
         self._progress = asyncio.Event()
         self._stopping = False
+        self._stragglers_s = STRAGGLERS_S
         self._tasks: list[asyncio.Task[None]] = []
         self._tails: list[asyncio.Task[None]] = []
 
@@ -77,11 +78,13 @@ class Workload:
                 self._raise_failures()
                 await self._progress.wait()
 
-    async def end(self) -> None:
+    async def end(self, *, stragglers_s: float = STRAGGLERS_S) -> None:
         """Stop writing, close or recover every ledger, read all of it back, and judge.
 
-        Everything that is needed for recovery must run, or come back within the patience.
+        Everything that is needed for recovery must run, or come back within the patience. The last ledger is closed once
+        every bookie has its entries, after `stragglers_s` at the latest.
         """
+        self._stragglers_s = stragglers_s
         self._stopping = True
         writing, catching_up = self._tasks
         async with asyncio.timeout(2 * PATIENCE_S):
@@ -119,7 +122,7 @@ class Workload:
             try:
                 await self._fill(self.ledger)
                 with suppress(TimeoutError):  # a bookie may be away; then some copies are not whole
-                    await asyncio.wait_for(self.ledger.replicated(), STRAGGLERS_S)
+                    await asyncio.wait_for(self.ledger.replicated(), self._stragglers_s)
                 await self.ledger.close()
             except DaybookError as error:
                 self.ends.append(error)

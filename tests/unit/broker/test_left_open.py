@@ -48,8 +48,9 @@ async def published(brokers: Brokers, topic: str, count: int) -> list[bytes]:
 
 
 async def test_the_ledger_of_a_dead_owner_stays_open_and_a_person_may_close_it(
-    brokers: Brokers, client: daybook.Client
+    patient_brokers: Brokers, client: daybook.Client
 ) -> None:
+    brokers = patient_brokers
     topic = new_topic()
     name = TopicName.parse(topic)
     before = await published(brokers, topic, 100)
@@ -73,8 +74,9 @@ async def test_the_ledger_of_a_dead_owner_stays_open_and_a_person_may_close_it(
 
 
 async def test_rule_61_a_topic_whose_open_ledger_is_lost_goes_on_once_a_person_gave_up_its_end(
-    brokers: Brokers, client: daybook.Client
+    patient_brokers: Brokers, client: daybook.Client
 ) -> None:
+    brokers = patient_brokers
     topic = new_topic()
     name = TopicName.parse(topic)
     await published(brokers, topic, 100)

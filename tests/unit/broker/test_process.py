@@ -160,7 +160,7 @@ def test_a_broker_whose_zookeeper_is_missing_says_so(tmp_path: Path) -> None:
 
 
 def test_a_broker_of_a_cluster_that_nobody_made_says_so(tmp_path: Path, zookeeper: str) -> None:
-    process = Process(tmp_path, zookeeper, cluster="elsewhere", connect_timeout_ms=300)
+    process = Process(tmp_path, zookeeper, cluster="elsewhere", connect_timeout_ms=3_000)
     assert process.exit_code() == 1
     assert "elsewhere" in process.said("the broker cannot start")["reason"]
 

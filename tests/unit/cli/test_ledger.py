@@ -217,6 +217,9 @@ def test_a_bookie_that_only_a_ledger_names_may_be_replaced_and_any_other_by_forc
         assert cookie is not None
         await directory.delete_cookie("bookie-3", cookie.version)
         cluster.stop_bookies("bookie-3")
+        async for registered in directory.watch_bookies():
+            if "bookie-3" not in registered:
+                break
         try:
             for words in (("bookie-3",), ("nobody", "--force")):
                 result = await asyncio.to_thread(

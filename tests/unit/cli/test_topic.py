@@ -14,7 +14,7 @@ from daybook.cli.topic.partitions import partition_of, partitions_of
 from daybook.core.topics.name import TopicName
 from daybook.local.cluster_file import ClusterFile
 from tests.fixtures.brokers import Brokers
-from tests.unit.cli.kit import Process, run
+from tests.unit.cli.kit import WAIT_S, Process, run
 
 pytestmark = pytest.mark.integration
 
@@ -135,12 +135,12 @@ def test_a_subscription_is_peeked_at_skipped_and_moved(topic: str, directory: Pa
     consume(directory, topic, "mine", "--count", 10)
     assert peek(directory, topic, "mine", "--count", 3) == lines[10:13]
     assert run("topic", "skip", *where, topic, "mine", 1).exit_code == 0
-    assert peek(directory, topic, "mine") == lines[20:], "an entry is skipped as a whole"
+    assert peek(directory, topic, "mine", "--count", 10) == lines[20:], "an entry is skipped as a whole"
     assert [each["data"] for each in consume(directory, topic, "mine", "--count", 1)] == [lines[20]]
     assert run("topic", "seek", *where, topic, "mine", "earliest").exit_code == 0
     assert peek(directory, topic, "mine", "--count", 30) == lines
     assert run("topic", "seek", *where, topic, "mine", "latest").exit_code == 0
-    assert peek(directory, topic, "mine") == []
+    assert peek(directory, topic, "mine", timeout_s=0.5) == [], "what a command without news waits for"
     (stats,) = json.loads(run("topic", "stats", *where, topic, "--json").stdout).values()
     assert stats["msgInCounter"] == 30
     assert stats["subscriptions"]["mine"]["msgBacklog"] == 0
@@ -149,10 +149,12 @@ def test_a_subscription_is_peeked_at_skipped_and_moved(topic: str, directory: Pa
     assert "degraded" not in shown
 
 
-def peek(directory: Path, topic: str, subscription: str, *options: object) -> list[str] | None:
-    """What is next for a subscription; None if there is no such subscription."""
+def peek(
+    directory: Path, topic: str, subscription: str, *options: object, timeout_s: float = WAIT_S
+) -> list[str] | None:
+    """What is next for a subscription, up to the count that is asked for; None if there is no such subscription."""
     with Process(
-        "topic", "peek", "--dir", directory, topic, subscription, "--timeout", 0.5, *options
+        "topic", "peek", "--dir", directory, topic, subscription, "--timeout", timeout_s, *options
     ) as process:
         code, text = process.end()
     if code:

@@ -9,7 +9,8 @@ import pytest
 import daybook
 from daybook.client.verify import verify_ledger
 from daybook.local.cluster import LocalCluster
-from tests.fixtures.cluster import Connect, connect_to, make_cluster
+from tests.fixtures.cluster import Connect, connect_to, make_cluster, stands_still
+from tests.unit.bookie.server_kit import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -40,6 +41,8 @@ def test_a_bookie_that_stands_still_is_waited_for(tmp_path: Path) -> None:
             await ledger.replicated()
             cluster.kill_bookie("bookie-1", signal.SIGSTOP)
             try:
+                pid = cluster.file.bookie("bookie-1").pid
+                assert await asyncio.to_thread(eventually, lambda: stands_still(pid))
                 await ledger.append(b"one is enough")
                 waiting = asyncio.ensure_future(ledger.replicated())
                 done, _ = await asyncio.wait([waiting], timeout=0.3)

@@ -98,7 +98,7 @@ async def test_another_bookies_lane_is_not_used(
     try:
         pool.bookies_changed(info_of(bookie, str(other.server.lane_address)))
         assert await append(pool, 0) == (0, bookie.bookie.boot_id)
-        assert other.bookie.streams.count == 0
+        assert await asyncio.to_thread(eventually, lambda: other.bookie.streams.count == 0)
     finally:
         other.stop()
 

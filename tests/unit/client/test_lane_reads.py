@@ -198,7 +198,7 @@ async def test_a_read_that_ends_early_ends_its_connection(
     assert lane is not None
     monkeypatch.setattr(lane._reads, "_read", hang)
     if end == "timed out":
-        monkeypatch.setattr(calls_module, "CALL_TIMEOUT_S", 0.2)
+        monkeypatch.setattr(calls_module, "CALL_TIMEOUT_S", 1.0)  # in which the request arrives
     pool.bookies_changed(info_of(bookie))
     reading = asyncio.ensure_future(read(calls_of(pool)))
     assert await asyncio.to_thread(reached.wait, WAIT_S)

@@ -29,7 +29,8 @@ pytestmark = pytest.mark.integration
 
 AUTHORITY = new_authority()
 STRANGER = new_authority("another CA")
-IMPATIENT = dataclasses.replace(WriterPolicy(), quorum_wait_ms=300)
+IMPATIENT = dataclasses.replace(WriterPolicy(), quorum_wait_ms=1_000)
+"""Of two bookies, the error names one whose connection has failed by then."""
 
 
 @pytest.fixture(scope="module")

@@ -103,7 +103,7 @@ def test_a_hanging_readiness_check_is_reported_and_does_not_delay_liveness(
             release.wait(60)
 
     with (
-        HealthServer(ANYWHERE, liveness=[liveness], readiness=[slow]) as server,
+        HealthServer(ANYWHERE, liveness=[liveness], readiness=[slow], refresh_ms=3_600_000) as server,
         grpc.insecure_channel(str(server.address)) as channel,
     ):
         stub = health_pb2_grpc.HealthStub(channel)

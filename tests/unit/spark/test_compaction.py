@@ -259,7 +259,11 @@ async def test_rule_41_a_driver_that_is_killed_while_its_tasks_write_changes_not
 ) -> None:
     del brokers
     await topic.publish(messages(30, 7), batch=4)
-    command = [sys.executable, "-c", "from daybook.cli.main import app; app(prog_name='daybook')"]
+    program = (  # it never commits, however late it is killed
+        "import threading; from daybook_spark.compact import job; from daybook.cli.main import app; "
+        "job.commit_compaction = lambda *_: threading.Event().wait(); app(prog_name='daybook')"
+    )
+    command = [sys.executable, "-c", program]
     options = [
         "spark",
         "compaction",

@@ -1,7 +1,6 @@
 """The ownership and the admin port of real broker processes that are killed and paused: rule 46 of docs/protocol.md."""
 
 import asyncio
-from collections.abc import Iterator
 from http import HTTPStatus
 
 import aiohttp
@@ -13,24 +12,10 @@ from daybook.client.broker_admin import Admin as Http
 from daybook.client.topic_reports import Serving
 from daybook.core.topics.name import TopicName
 from daybook.metadata.store.store import NoNodeError
-from tests.fixtures.brokers import Brokers, write_settings
+from tests.fixtures.brokers import Brokers
 from tests.unit.broker.admin.kit import new_namespace
 
 pytestmark = pytest.mark.integration
-
-LONG_SESSION_MS = 10_000
-"""As long as the tests' ZooKeeper lets a session be."""
-
-
-@pytest.fixture
-def patient_brokers(brokers: Brokers) -> Iterator[Brokers]:
-    """Both brokers, running, which keep their sessions over a pause that a slow machine makes long."""
-    brokers.none()
-    write_settings(brokers.cluster, brokers.ids, session_timeout_ms=LONG_SESSION_MS)
-    brokers.whole()
-    yield brokers
-    brokers.none()
-    write_settings(brokers.cluster, brokers.ids)
 
 
 async def lookup(brokers: Brokers, broker: str, name: TopicName) -> str:
@@ -114,8 +99,9 @@ async def test_a_broker_that_is_stopped_leaves_its_topics_to_the_other_at_once(
 
 
 async def test_every_broker_reports_its_topics_and_the_survivor_those_of_a_killed_one(
-    brokers: Brokers,
+    patient_brokers: Brokers,
 ) -> None:
+    brokers = patient_brokers
     name, owner, other = await owned(brokers)
 
     def reported() -> dict[str, set[str]]:

@@ -98,7 +98,7 @@ async def test_a_slow_consumer_keeps_its_place_while_it_takes_messages(
         is_asked.set()
         return await ask(pings)
 
-    monkeypatch.setattr(keep_alive, "ANSWER_S", 0.5)
+    monkeypatch.setattr(keep_alive, "ANSWER_S", 2.0)
     monkeypatch.setattr(KeepAlive, "ask", asked)
     topic = new_topic()
     wish = CommandSubscribe(

@@ -13,6 +13,7 @@ from daybook.core.topics.name import TopicName
 from daybook.core.topics.ownership.bundles import Bundle, bundles_of
 from daybook.core.topics.ownership.load import BundleLoad
 from daybook.core.topics.ownership.shedding import SheddingPolicy
+from tests.unit.broker.kit import until
 from tests.unit.broker.ownership.kit import BUNDLE, ORDERS, Broker, cluster, gained
 from tests.unit.metadata.harness import LAYOUT, Opener, memory_opener, soon
 
@@ -62,6 +63,8 @@ async def test_a_bundle_is_unloaded_to_the_named_broker_after_its_topics_have_fi
         await owner.until(lambda: ("leaving", BUNDLE, "") in owner.news)
         assert not owner.ownership.owns(ORDERS), "nothing new begins"
         asking = asyncio.create_task(owner.ownership.lookup(ORDERS))
+        searches = owner.ownership._lookups._searches
+        await until(lambda: any("is handing the topic over" in each.why for each in searches.values()))
         assert await owner.ownership.lookup(ORDERS, hold_s=0.05) == NotReady(
             f"the owner of {BUNDLE} was not found within 0.05 s: {owner.id} is handing the topic over; try again"
         )

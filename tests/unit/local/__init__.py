@@ -1,0 +1,1 @@
+"""The local cluster of `daybook up`, and what it starts."""
