@@ -199,8 +199,12 @@ class BrokerSettings(ProcessSettings):
     offload_cache_bytes: int = Field(
         64 * MIB, ge=0, description="read from files of offloaded ledgers, for all topics together; 0: none"
     )
-    recoveries_max: int = Field(32, ge=1, description="ledgers that are recovered at once")
-    takeovers_max: int = Field(64, ge=1, description="topics that are taken over at once")
+    recoveries_max: int = Field(
+        128,
+        ge=1,
+        description="ledgers that are recovered at once; each waits for bookies and ZooKeeper most of its time",
+    )
+    takeovers_max: int = Field(128, ge=1, description="topics that are taken over at once")
 
     keep_alive_ms: int = Field(30_000, ge=100, description="pause between pings of a silent connection")
     stuck_after_ms: int = Field(
