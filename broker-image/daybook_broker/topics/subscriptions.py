@@ -191,7 +191,7 @@ class Subscriptions:
             if not wish.is_durable:
                 return self._new_reader(wish)
             self._begin(wish.name, self._first_record(wish) if self._may_create(wish) else None)
-        return await self._opened(wish.name)
+        return await self._when_open(wish.name)
 
     async def find(self, name: str) -> Subscription:
         """The subscription, opened anew if its cursor has ended. Raises NoSuchSubscriptionError, NotReadyError, and why it cannot be opened."""
@@ -200,10 +200,10 @@ class Subscriptions:
                 raise self._closing()
             if name not in self._opening:
                 self._begin(name, None)
-            return await self._opened(name)
+            return await self._when_open(name)
         return self.get(name)
 
-    async def _opened(self, name: str) -> Subscription:
+    async def _when_open(self, name: str) -> Subscription:
         """The subscription that is being opened; the opening continues if whoever awaits it is cancelled."""
         opening = self._opening[name]
         await asyncio.wait([opening])
