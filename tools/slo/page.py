@@ -55,8 +55,8 @@ BROKERS: Final = """
 
 One broker owns every topic, and another one is there and owns none. Each topic has a producer without batches and an exclusive subscription whose consumer acknowledges each
 message at once, all in one process with Pulsar's C++ client whose service URL has the address of the broker that stays: one topic with a message every 5 ms, many with one every two seconds each, so that all their cursors move. Sessions last the default
-of 5 seconds. Times are from the kill, {times}, {dates}, commit {commits}, on a machine with {cores} cores that ran everything; it was
-busy with other work before them (load {load}).
+of 5 seconds. Times are from the kill, {times}, {dates}, commit {commits}, on a machine with {cores} cores that ran everything and
+nothing else (load average at their ends: {load}).
 
 "Session over" is when ZooKeeper ended the killed broker's session; "recovered" is when the last topic's ledgers were recovered and its list changed; then the clients continue. "Next receipt" is
 of messages that were sent after the kill: half of the topics had theirs by the first figure, all by the last. At the unload nobody was killed: "recovered" is the time of the
@@ -66,10 +66,11 @@ admin request, and the last figure is the longest time without a receipt. "Lost"
 
 BROKER_NOTES: Final = """
 - Asked for: less than 8 s for one topic, 30 s for 1,000, 1 s for an unload.
-- CPython 3.14.8 as Debian builds it, and compiled modules, as the images have. With plain Python 3.11, at an earlier commit, 1,000 topics took 31 s in the median of three runs, at most 40.
+- CPython 3.14.8 as Debian builds it, and compiled modules, as the images have. With plain Python 3.11 1,000 topics took 13 s in two runs, and 14 s in one beside two processes that compute.
 - The session of a killed broker lasts 5 s after its last heartbeat, which is up to a third of that before the kill. It is the largest part for few topics. A broker that stops in order hands its bundles over at once.
-- With many topics the CPU of the new owner is the bound: it recovers two ledgers for each topic, of the messages and of the cursor, while it serves those that it has. Other work on its cores
-  multiplies that time, bookies that answer too late make it recover ledgers again, and clients that were refused meanwhile come back after pauses that grow.
+- With many topics the CPU of the new owner is the bound: it recovers two ledgers for each topic, of the messages and of the cursor, while it serves those that it has. 128 are recovered at once (`recoveries_max`), since each
+  waits for bookies and ZooKeeper most of its time: with 32, the former default, 1,000 topics took 20 and 23 s, and a quarter of the core stayed idle. Bookies that answer too late make it recover ledgers again, and clients that
+  were refused meanwhile come back after pauses that grow.
 - A service URL that also names the killed broker costs some of 1,000 topics a minute more: pulsar-client-cpp asks one of the addresses at each attempt, and doubles its pause up to a minute.
   A Service of Kubernetes, or a load balancer, has ready brokers alone.
 """
