@@ -14,6 +14,7 @@ from daybook.client.broker_admin import MANAGER_HEADER
 from daybook.core.errors import NoSuchTopicError
 from daybook.core.topics.manager import check_manager
 from daybook.core.topics.name import TopicName, check_entity
+from daybook.metadata.brokers import BrokerInfo
 from daybook.metadata.partitions import PartitionManager, partition
 from daybook.metadata.policies import PolicyManager
 from daybook.metadata.topics import TopicManager
@@ -89,17 +90,24 @@ class OwnedElsewhere(web.HTTPConflict):
     """Another broker is to answer; of a request that follows no redirects. The body names that broker."""
 
 
-def redirect(request: web.Request, found: Elsewhere) -> web.HTTPTemporaryRedirect | OwnedElsewhere:
-    """The same request to another broker, which the body names. With `redirect=false` it is no redirect: proxies cannot follow one.
-
-    Raises NotReadyError if that broker has no admin address, BadRequestError.
-    """
-    broker = found.broker
+def admin_url(request: web.Request, broker: BrokerInfo) -> str:
+    """Where another broker answers; with TLS, if it has that and the request came so. Raises NotReadyError if it has no admin address."""
     base = broker.admin_urls.tls if request.secure else broker.admin_urls.plain
     base = base or broker.admin_urls.plain or broker.admin_urls.tls
     if not base:
         msg = f"broker {broker.broker} is to answer this, and has no admin address: set its admin_address"
         raise NotReadyError(msg)
+    return base
+
+
+def redirect(
+    request: web.Request, found: Elsewhere, **query: str
+) -> web.HTTPTemporaryRedirect | OwnedElsewhere:
+    """The same request to another broker, which the body names. With `redirect=false` it is no redirect: proxies cannot follow one.
+
+    `query` has further parameters for that broker. Raises NotReadyError if that broker has no admin address, BadRequestError.
+    """
+    broker, base = found.broker, admin_url(request, found.broker)
     what = "owns the topic" if found.is_owner else "is to take the topic, or knows who is"
     body = json.dumps(
         {
@@ -112,7 +120,7 @@ def redirect(request: web.Request, found: Elsewhere) -> web.HTTPTemporaryRedirec
     )
     if not flag(request, "redirect", default=True):
         return OwnedElsewhere(text=body, content_type="application/json")
-    target = request.rel_url.update_query(authoritative=_text(found.authoritative))
+    target = request.rel_url.update_query(authoritative=_text(found.authoritative), **query)
     return web.HTTPTemporaryRedirect(f"{base}{target}", text=body, content_type="application/json")
 
 

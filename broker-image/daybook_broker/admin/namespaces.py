@@ -7,7 +7,8 @@ from aiohttp import web
 from daybook.core.errors import NoSuchTopicError
 from daybook.core.topics.name import check_entity
 from daybook.core.topics.ownership.bundles import Bundle, bundles_of
-from daybook_broker.admin.api import Api, Route, namespace_of, redirect
+from daybook_broker.admin.api import Api, Route, body_of, namespace_of, redirect
+from daybook_broker.admin.policies import layer_of
 from daybook_broker.errors import NotReadyError
 from daybook_broker.ownership.api import Elsewhere
 
@@ -47,8 +48,9 @@ async def namespaces(api: Api, request: web.Request) -> list[str]:
 
 
 async def create_namespace(api: Api, request: web.Request) -> None:
-    """Create a namespace, and its tenant."""
-    await api.policies.create_namespace(*namespace_of(request))
+    """Create a namespace with the policies of the body, if it has one, and its tenant."""
+    layer = layer_of(await body_of(request))
+    await api.policies.create_namespace(*namespace_of(request), layer)
 
 
 async def delete_namespace(api: Api, request: web.Request) -> None:

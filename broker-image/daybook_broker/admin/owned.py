@@ -6,7 +6,7 @@ from aiohttp import web
 
 from daybook.core.errors import TopicExistsError
 from daybook.core.topics.ledger_list import Position
-from daybook.core.topics.name import check_subscription
+from daybook.core.topics.name import TopicName, check_subscription
 from daybook.runtime.clock import unix_ms
 from daybook_broker.admin.api import Api, BadRequestError, Route, body_of, flag, number, object_of, topic_of
 from daybook_broker.admin.stats import internal_stats, position_record, topic_stats
@@ -25,6 +25,10 @@ async def _topic(api: Api, request: web.Request) -> Topic:
     """The topic, on its owner, with all its subscriptions."""
     name = topic_of(request)
     await api.own(request, name)
+    return await _loaded(api, name)
+
+
+async def _loaded(api: Api, name: TopicName) -> Topic:
     topic = await api.broker.registry.load(name, create=False)
     await topic.subscriptions.opened()
     return topic
@@ -40,8 +44,15 @@ async def _subscription(api: Api, request: web.Request) -> tuple[Topic, Subscrip
 
 async def stats(api: Api, request: web.Request) -> dict[str, Any]:
     """Counters, producers, subscriptions and their backlogs."""
-    topic = await _topic(api, request)
-    found = await api.topics.read(topic.name)
+    name = topic_of(request)
+    await api.own(request, name)
+    return await stats_of(api, name)
+
+
+async def stats_of(api: Api, name: TopicName) -> dict[str, Any]:
+    """The same of a topic that this broker owns. Raises NoSuchTopicError, NotOwnerError."""
+    topic = await _loaded(api, name)
+    found = await api.topics.read(name)
     return topic_stats(topic, found.value, api.broker.settings.broker_id)
 
 

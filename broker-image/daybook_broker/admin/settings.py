@@ -4,6 +4,7 @@ Pulsar's bodies have units of their own (minutes, MB, seconds); what is stored h
 values as they are stored, and what holds in the end.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields, replace
 from functools import partial
@@ -26,11 +27,14 @@ from daybook_broker.admin.api import (
 )
 from daybook_broker.errors import AuthorizationError
 
+Record: TypeAlias = Mapping[str, Any]
 Read: TypeAlias = Callable[[Api, web.Request], Awaitable[Versioned[PolicyLayer]]]
 Write: TypeAlias = Callable[[Api, web.Request, Versioned[PolicyLayer], PolicyLayer], Awaitable[None]]
 
 _MINUTE_MS: Final = 60_000
 _MB: Final = 1024 * 1024
+_DECIMAL: Final = re.compile(r"-?[0-9]{1,19}")
+"""Numbers of 64 bits have no more digits."""
 _BY_SIZE: Final = "destination_storage"
 _BY_AGE: Final = "message_age"
 """Pulsar's names of the quotas of a backlog."""
@@ -66,8 +70,8 @@ def _scaled(limit: int | None, unit: int) -> int | None:
     return limit if limit is None or limit == UNLIMITED else limit // unit
 
 
-def _limit(record: Mapping[str, Any], name: str, unit: int) -> int:
-    value = record.get(name, UNLIMITED)
+def _limit(record: Record, name: str, unit: int) -> int:
+    value = _number(record.get(name, UNLIMITED))
     if type(value) is not int or value < UNLIMITED:
         msg = f"{name}={str(value)[:50]!r}: use a whole number, or −1 for no limit"
         raise BadRequestError(msg)
@@ -84,7 +88,11 @@ def _retention_of(layer: PolicyLayer) -> dict[str, int | None] | None:
 
 
 async def _with_retention(request: web.Request, layer: PolicyLayer) -> PolicyLayer:
-    record = await object_of(request)
+    return with_retention(await object_of(request), layer)
+
+
+def with_retention(record: Record, layer: PolicyLayer) -> PolicyLayer:
+    """With Pulsar's RetentionPolicies. Raises BadRequestError, PolicyError."""
     return replace(
         layer,
         retention_ms=_limit(record, "retentionTimeInMinutes", _MINUTE_MS),
@@ -98,14 +106,18 @@ def _ttl_of(layer: PolicyLayer) -> int | None:
 
 async def _with_ttl(request: web.Request, layer: PolicyLayer) -> PolicyLayer:
     text = request.query.get("messageTTL")
-    seconds = (
-        await integer_of(request) if text is None else _limit({"messageTTL": _number(text)}, "messageTTL", 1)
-    )
-    return replace(layer, ttl_ms=seconds * 1000)
+    seconds = await integer_of(request) if text is None else text
+    return with_ttl({"messageTTL": seconds}, "messageTTL", layer)
 
 
-def _number(text: str) -> object:
-    return int(text) if text.isdecimal() else text
+def with_ttl(record: Record, name: str, layer: PolicyLayer) -> PolicyLayer:
+    """With the TTL in seconds that the record has by this name. Raises BadRequestError, PolicyError."""
+    return replace(layer, ttl_ms=_limit(record, name, 1) * 1000)
+
+
+def _number(value: object) -> object:
+    """A number also as Pulsar takes it, in decimal digits as text; what is none as it is."""
+    return int(value) if isinstance(value, str) and _DECIMAL.fullmatch(value) else value
 
 
 def _quotas_of(layer: PolicyLayer) -> dict[str, Any]:
@@ -122,23 +134,30 @@ def _quotas_of(layer: PolicyLayer) -> dict[str, Any]:
     return found
 
 
-def _is_by_age(request: web.Request) -> bool:
-    """Whether a request concerns the quota by age; else that by size. Raises BadRequestError."""
-    kind = request.query.get("backlogQuotaType", _BY_SIZE)
+def _is_by_age(kind: str) -> bool:
+    """Whether that is Pulsar's name of the quota by age; else it is of that by size. Raises BadRequestError."""
     if kind not in (_BY_SIZE, _BY_AGE):
         msg = f"backlogQuotaType={kind[:50]!r}: use {_BY_SIZE} or {_BY_AGE}"
         raise BadRequestError(msg)
     return kind == _BY_AGE
 
 
+def _quota_type(request: web.Request) -> str:
+    return request.query.get("backlogQuotaType", _BY_SIZE)
+
+
 async def _with_quota(request: web.Request, layer: PolicyLayer) -> PolicyLayer:
-    record = await object_of(request)
+    return with_quota(await object_of(request), _quota_type(request), layer)
+
+
+def with_quota(record: Record, kind: str, layer: PolicyLayer) -> PolicyLayer:
+    """With Pulsar's BacklogQuota of that type. Raises BadRequestError, PolicyError."""
     try:
         action = BacklogAction(record.get("policy", layer.backlog_action or Policy().backlog_action))
     except ValueError as error:
         msg = f"policy={str(record.get('policy'))[:50]!r}: use {' or '.join(each.value for each in BacklogAction)}"
         raise BadRequestError(msg) from error
-    if _is_by_age(request):
+    if _is_by_age(kind):
         return replace(layer, backlog_action=action, backlog_ms=_limit(record, "limitTime", 1000))
     size = _limit(record, "limitSize" if "limitSize" in record else "limit", 1)
     return replace(layer, backlog_action=action, backlog_bytes=size)
@@ -146,7 +165,7 @@ async def _with_quota(request: web.Request, layer: PolicyLayer) -> PolicyLayer:
 
 def _without_quota(request: web.Request, layer: PolicyLayer) -> PolicyLayer:
     """Without the quota that the request names. The action is that of both, so it stays while the other one has a limit."""
-    is_by_age = _is_by_age(request)
+    is_by_age = _is_by_age(_quota_type(request))
     kept = layer.backlog_bytes if is_by_age else layer.backlog_ms
     return replace(
         layer,
@@ -167,7 +186,11 @@ def _inactive_of(layer: PolicyLayer) -> dict[str, Any] | None:
 
 
 async def _with_inactive(request: web.Request, layer: PolicyLayer) -> PolicyLayer:
-    record = await object_of(request)
+    return with_inactive(await object_of(request), layer)
+
+
+def with_inactive(record: Record, layer: PolicyLayer) -> PolicyLayer:
+    """With Pulsar's InactiveTopicPolicies. Raises BadRequestError, PolicyError."""
     seconds = (
         _limit(record, "maxInactiveDurationSeconds", 1) if record.get("deleteWhileInactive", True) else 0
     )

@@ -7,17 +7,31 @@ from typing import Final
 
 from aiohttp import web
 
-from daybook.core.errors import NoSuchTopicError, TopicExistsError
+from daybook.core.errors import NoSuchTopicError, NotOwnerError, TopicExistsError
 from daybook.core.topics.name import TopicName
+from daybook.core.topics.ownership.bundles import Bundle
+from daybook.core.topics.ownership.load import BrokerId
 from daybook.metadata.partitions import Deletion, partition, partition_of
-from daybook_broker.admin.api import Api, OwnedElsewhere, Route, flag, integer_of, namespace_of, topic_of
-from daybook_broker.errors import NotAllowedError
+from daybook_broker.admin.api import (
+    Api,
+    OwnedElsewhere,
+    Route,
+    flag,
+    integer_of,
+    namespace_of,
+    redirect,
+    topic_of,
+)
+from daybook_broker.errors import NotAllowedError, NotReadyError
+from daybook_broker.ownership.api import Elsewhere
 from daybook_broker.topics.deletion import delete_topic, users_of
 
 _NAMESPACE: Final = "/admin/v2/persistent/{tenant}/{namespace}"
 TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _CREATED_AT_ONCE: Final = 16
 """Partitions that are created at the same time."""
+_BUNDLES: Final = "bundles"
+"""The bundles that are left of those to unload, in a redirect from one broker to the next."""
 
 
 async def topics(api: Api, request: web.Request) -> list[str]:
@@ -165,10 +179,53 @@ async def _delete_here(api: Api, request: web.Request, part: TopicName, *, force
 
 
 async def unload(api: Api, request: web.Request) -> None:
-    """Hand the topic's bundle over, to `destinationBroker` if that is given."""
-    name = topic_of(request)
+    """Hand the topic's bundle over, to `destinationBroker` if that is given; of a partitioned topic those of its partitions."""
+    name, to = topic_of(request), request.query.get("destinationBroker") or None
+    number = await api.broker.partitions_of(name, create=False)
+    if number:
+        await _unload_partitions(api, request, [partition(name, index) for index in range(number)], to)
+        return
     await api.own(request, name)
-    await api.broker.ownership.unload(name, request.query.get("destinationBroker") or None)
+    await api.broker.ownership.unload(name, to)
+
+
+async def _unload_partitions(
+    api: Api, request: web.Request, parts: list[TopicName], to: BrokerId | None
+) -> None:
+    """Hand over the bundles of this broker, and then, after a redirect that names the bundles that are left, those of the next one.
+
+    Each bundle is handed over once: a broker that gains one by this request does not hand it over again. Raises a redirect,
+    NotAllowedError where none can be followed, NotReadyError, DaybookError.
+    """
+    ownership, own = api.broker.ownership, api.broker.ownership.info.broker
+    owners = await ownership.owners(parts[0].tenant, parts[0].namespace)
+    asked = request.query.get(_BUNDLES)
+    bundles = {
+        bundle: owners[bundle]
+        for bundle in sorted(set(map(Bundle.of, parts)))
+        if bundle in owners and (asked is None or bundle.range in asked.split(","))
+    }
+    mine = [bundle for bundle, owner in bundles.items() if owner == own]
+    left = {bundle: owner for bundle, owner in bundles.items() if owner not in (own, to)}
+    if left and not flag(request, "redirect", default=True):
+        msg = (
+            f"other brokers own partitions of this topic, and the request is to follow no redirect: "
+            f"unload the partitions by name, {parts[0]} to {parts[-1]}"
+        )
+        raise NotAllowedError(msg)
+
+    async def hand_over(bundle: Bundle) -> None:
+        with suppress(NotOwnerError):  # it has gone meanwhile
+            await ownership.unload(bundle, to)
+
+    await asyncio.gather(*map(hand_over, mine))
+    if left:
+        following = next(iter(left.values()))
+        info = ownership.view.brokers.get(following)
+        if info is None:
+            msg = f"broker {following}, which owns some of the partitions, is not registered any more: try again in a moment"
+            raise NotReadyError(msg)
+        raise redirect(request, Elsewhere(info), **{_BUNDLES: ",".join(bundle.range for bundle in left)})
 
 
 ROUTES: Final[tuple[Route, ...]] = (
