@@ -44,7 +44,7 @@ class AlreadyRunningError(DaybookError):
 
 
 class TooManyError(DaybookError):
-    """A limit is reached (of connections, producers, consumers, requests)."""
+    """A limit is reached (of connections, topics, subscriptions, requests)."""
 
 
 class NotReadyError(DaybookError):
@@ -60,11 +60,11 @@ class NoSuchConsumerError(DaybookError):
 
 
 class ConsumerBusyError(DaybookError):
-    """Another consumer has the subscription, or the subscription is of another type."""
+    """Other consumers have the subscription: one that is exclusive, of another type, or as many as may be."""
 
 
 class ProducerBusyError(DaybookError):
-    """Another producer has the name, or the topic."""
+    """Other producers have the name, or the topic: an exclusive one, or as many as may be."""
 
 
 class ProducerFencedError(DaybookError):

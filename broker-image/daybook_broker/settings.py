@@ -23,6 +23,7 @@ from daybook.metadata.store.settings import ProcessSettings
 from daybook.runtime.log_output import LogFormat
 from daybook.runtime.ports import parse_address
 from daybook.runtime.tls import TlsFiles
+from daybook.wire.pulsar.frames import MESSAGE_BYTES_MAX
 
 MIB: Final = 1024 * 1024
 NONE: Final = -1
@@ -183,6 +184,12 @@ class BrokerSettings(ProcessSettings):
     )
     unacked_subscription_max: int = Field(
         200_000, ge=0, description="the same for a subscription; 0: any number"
+    )
+    message_bytes_max: int = Field(
+        MESSAGE_BYTES_MAX,
+        ge=10 * 1024,
+        le=MESSAGE_BYTES_MAX,
+        description="the largest message, with its metadata; clients learn it when they connect, and cut larger ones into chunks",
     )
     connection_pending_bytes: int = Field(
         16 * MIB, ge=MIB, description="a connection with so much unacknowledged by bookies is not read from"

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from daybook.core.topics.dispatch.single import SingleDispatch
 from daybook.core.topics.ledger_list import LedgerList, Position
 from daybook_broker.admin.reports import open_ledger_report
 from daybook_broker.topics.consumer import Consumer
@@ -17,6 +18,7 @@ _ACCESS_MODES = ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencin
 def topic_stats(topic: Topic, ledger_list: LedgerList, broker: str) -> dict[str, Any]:
     """The statistics of a topic."""
     subscriptions = topic.subscriptions.all()
+    shown = {each.name: _subscription(each, topic) for each in subscriptions}
     consumers = [consumer for each in subscriptions for consumer in each.consumers.values()]
     return {
         "ownerBroker": broker,
@@ -31,14 +33,12 @@ def topic_stats(topic: Topic, ledger_list: LedgerList, broker: str) -> dict[str,
         if topic.publishing.messages_in
         else 0.0,
         "storageSize": _stored_bytes(topic, ledger_list),
-        "backlogSize": max(
-            [backlog_bytes(topic, each.acks.mark_delete) for each in subscriptions], default=0
-        ),
+        "backlogSize": max([each["backlogSize"] for each in shown.values()], default=0),
         **_durability(topic),
         "numberOfEntries": topic.extent.count(topic.extent.before(topic.extent.first)),
         "publishers": [_producer(each) for each in topic.producers.publishing()],
         "waitingPublishers": len(topic.producers) - len(topic.producers.publishing()),
-        "subscriptions": {each.name: _subscription(each) for each in subscriptions},
+        "subscriptions": shown,
     }
 
 
@@ -61,20 +61,31 @@ def _producer(producer: Producer) -> dict[str, Any]:
         "producerId": producer.id,
         "producerName": producer.name,
         "accessMode": _ACCESS_MODES[producer.wish.access_mode],
-        "address": producer.peer.address,
+        **_client(producer),
         "msgInCounter": producer.messages_in,
         "bytesInCounter": producer.bytes_in,
     }
 
 
-def _subscription(subscription: Subscription) -> dict[str, Any]:
+def _client(announced: Producer | Consumer) -> dict[str, Any]:
+    """Who publishes or receives."""
+    return {
+        "address": announced.peer.address,
+        "clientVersion": announced.peer.client_version,
+        "metadata": dict(announced.wish.metadata),
+    }
+
+
+def _subscription(subscription: Subscription, topic: Topic) -> dict[str, Any]:
     consumers = subscription.consumers.values()
     states = subscription.machine.consumers if subscription.machine is not None else {}
     kind = None if subscription.kind is None else subscription.kind.value
     return {
         "type": kind,
+        **_active_consumer(subscription),
         "isDurable": subscription.is_durable,
         "msgBacklog": subscription.acks.unacked_entries(),
+        "backlogSize": backlog_bytes(topic, subscription.acks.mark_delete),
         "unackedMessages": sum(state.unacked for state in states.values()),
         "msgOutCounter": sum(each.messages_out for each in consumers),
         "bytesOutCounter": sum(each.bytes_out for each in consumers),
@@ -85,12 +96,19 @@ def _subscription(subscription: Subscription) -> dict[str, Any]:
     }
 
 
+def _active_consumer(subscription: Subscription) -> dict[str, str]:
+    """Of an exclusive or failover subscription; without the field, as Pulsar has it, where no consumer receives alone."""
+    machine = subscription.machine
+    active = machine.active if isinstance(machine, SingleDispatch) else None
+    return {} if active is None else {"activeConsumerName": active.name}
+
+
 def _consumer(consumer: Consumer, subscription: Subscription) -> dict[str, Any]:
     states = subscription.machine.consumers if subscription.machine is not None else {}
     state = states.get(consumer.key)
     return {
         "consumerName": consumer.name,
-        "address": consumer.peer.address,
+        **_client(consumer),
         "connectedSince": datetime.fromtimestamp(consumer.since_unix_s, UTC).isoformat(),
         "availablePermits": 0 if state is None else max(state.permits, 0),
         "unackedMessages": 0 if state is None else state.unacked,

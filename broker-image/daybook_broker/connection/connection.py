@@ -18,7 +18,7 @@ from daybook.runtime.logs import get_logger
 from daybook.wire.pulsar.by_hand import Send, parse_send
 from daybook.wire.pulsar.errors import PulsarFrameError, UnknownCommandError
 from daybook.wire.pulsar.frames import (
-    FRAME_BYTES_MAX,
+    FRAME_PADDING_BYTES,
     decode_command,
     encode_frame,
     frame_buffer,
@@ -225,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_version = client_version
         self.protocol_version = protocol_version
         self.is_connected = True
-        self._buffer.bytes_max = FRAME_BYTES_MAX
+        self._buffer.bytes_max = self.broker.settings.message_bytes_max + FRAME_PADDING_BYTES
         if self._connect_timer is not None:
             self._connect_timer.cancel()
         self.keep_alive.start()

@@ -4,31 +4,23 @@ A command about a consumer that is not there any more is ignored where it needs 
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Final
 
 from daybook.core.errors import DaybookError
 from daybook.core.format.frame import Buffer
-from daybook.core.topics.acks import bits_of
 from daybook.core.topics.dispatch.active import NO_PARTITION
 from daybook.core.topics.dispatch.events import Acked
-from daybook.core.topics.ledger_list import NO_POSITION, Position
+from daybook.core.topics.ledger_list import Position
 from daybook.core.topics.name import TopicName, check_subscription
 from daybook.core.topics.permissions import Operation
 from daybook.metadata.partitions import partition_of
 from daybook.runtime.clock import unix_ms
 from daybook.runtime.logs import get_logger
-from daybook.wire.pulsar.batches import is_batch
-from daybook.wire.pulsar.entries import decode_metadata, split_entry
-from daybook.wire.pulsar.errors import EntryError
 from daybook.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
     CommandAck,
     CommandAckResponse,
     CommandCloseConsumer,
-    CommandConsumerStatsResponse,
-    CommandGetLastMessageId,
-    CommandGetLastMessageIdResponse,
     CommandSeek,
     CommandSubscribe,
     CommandSuccess,
@@ -37,14 +29,14 @@ from daybook.wire.pulsar.pulsar_pb2 import (
     ServerError,
 )
 from daybook_broker.connection.connection import NO_REQUEST, Connection, Handler
+from daybook_broker.connection.consumer_reports import consumer_of
+from daybook_broker.connection.properties import properties_of
 from daybook_broker.errors import (
-    NoSuchConsumerError,
     NotAllowedError,
     NotReadyError,
     TooManyError,
     server_error,
 )
-from daybook_broker.topics.compacted_reads import LastMessage
 from daybook_broker.topics.consumer import Consumer, ConsumerWish, SubscriptionKind
 from daybook_broker.topics.peer import BrokerUrls
 from daybook_broker.topics.subscription import Subscription
@@ -54,8 +46,6 @@ from daybook_broker.topics.topic import Topic
 log = get_logger(__name__)
 
 NAME_BYTES_MAX: Final = 1024
-PROPERTIES_BYTES_MAX: Final = 16 * 1024
-"""Of a new subscription, names and values together: they are in its node in ZooKeeper, and in each record of its cursor."""
 _UINT64: Final = 2**64
 _INT64_MAX: Final = 2**63 - 1
 _KINDS: Final = {
@@ -174,6 +164,7 @@ def _consumer_wish(connection: Connection, command: CommandSubscribe, name: Topi
         NO_PARTITION if part is None else part[1],
         command.read_compacted,
         connection.protocol_version,
+        properties_of("a consumer", command.metadata),
     )
 
 
@@ -190,17 +181,8 @@ def _subscription_wish(command: CommandSubscribe) -> SubscriptionWish:
         begins_early=command.initialPosition == CommandSubscribe.Earliest,
         start=start,
         reads_compacted=command.read_compacted,
-        properties=_properties(command),
+        properties=properties_of("a subscription", command.subscription_properties),
     )
-
-
-def _properties(command: CommandSubscribe) -> tuple[tuple[str, str], ...]:
-    properties = tuple((each.key, each.value) for each in command.subscription_properties)
-    size_bytes = sum(len(text.encode()) for each in properties for text in each)
-    if size_bytes > PROPERTIES_BYTES_MAX:
-        msg = f"the properties of a subscription have {size_bytes} bytes: at most {PROPERTIES_BYTES_MAX} are allowed; choose fewer or shorter ones"
-        raise NotAllowedError(msg)
-    return properties
 
 
 def _closed_by_topic(connection: Connection, consumer: Consumer, urls: BrokerUrls | None) -> None:
@@ -247,7 +229,7 @@ def _ack(connection: Connection, body: CommandAck) -> None:
     if body.txnid_least_bits or body.txnid_most_bits:
         msg = "this broker has no transactions: acknowledge without one"
         raise NotAllowedError(msg)
-    consumer = _consumer(connection, body.consumer_id)
+    consumer = consumer_of(connection, body.consumer_id)
     acked = [Acked(_position(each), each.ack_set, each.batch_size) for each in body.message_id]
     if body.ack_type == CommandAck.Individual:
         consumer.subscription.ack(consumer, acked)
@@ -268,38 +250,6 @@ def redeliver(connection: Connection, command: BaseCommand, _: Buffer) -> None:
         consumer.subscription.redeliver(consumer, positions, epoch)
 
 
-def consumer_stats(connection: Connection, command: BaseCommand, _: Buffer) -> None:
-    """CONSUMER_STATS: rates since the consumer came."""
-    body = command.consumerStats
-    consumer = _consumer(connection, body.consumer_id)
-    machine = consumer.subscription.machine
-    state = None if machine is None else machine.consumers.get(consumer.key)
-    if state is None:
-        msg = f"consumer {consumer.id} is being closed, or its subscription is: SUBSCRIBE again"
-        raise NoSuchConsumerError(msg)
-    seconds = max(unix_ms() / 1000 - consumer.since_unix_s, 1.0)
-    kind = consumer.subscription.kind
-    answer = CommandConsumerStatsResponse(
-        request_id=body.request_id,
-        msgRateOut=consumer.messages_out / seconds,
-        msgThroughputOut=consumer.bytes_out / seconds,
-        msgRateRedeliver=consumer.redelivered / seconds,
-        messageAckRate=consumer.acks / seconds,
-        consumerName=consumer.name,
-        availablePermits=max(state.permits, 0),
-        unackedMessages=state.unacked,
-        blockedConsumerOnUnackedMsgs=state.is_blocked,
-        address=connection.address,
-        connectedSince=datetime.fromtimestamp(consumer.since_unix_s, UTC).isoformat(),
-        type="" if kind is None else kind.value,
-        msgRateExpired=0.0,
-        msgBacklog=consumer.subscription.acks.unacked_entries(),
-    )
-    connection.send_command(
-        BaseCommand(type=BaseCommand.CONSUMER_STATS_RESPONSE, consumerStatsResponse=answer)
-    )
-
-
 # What takes time
 
 
@@ -310,7 +260,7 @@ def unsubscribe(connection: Connection, command: BaseCommand, _: Buffer) -> None
 
 
 async def _unsubscribe(connection: Connection, body: CommandUnsubscribe) -> None:
-    consumer = _consumer(connection, body.consumer_id)
+    consumer = consumer_of(connection, body.consumer_id)
     topic = connection.broker.registry.get(TopicName.parse(consumer.subscription.topic))
     if topic is None:
         msg = f"topic {consumer.subscription.topic} moves to another broker: look it up again"
@@ -346,7 +296,7 @@ def seek(connection: Connection, command: BaseCommand, _: Buffer) -> None:
 
 
 async def _seek(connection: Connection, body: CommandSeek) -> None:
-    subscription = _consumer(connection, body.consumer_id).subscription
+    subscription = consumer_of(connection, body.consumer_id).subscription
     if body.HasField("message_publish_time"):
         await subscription.seek_time(body.message_publish_time)
     elif body.HasField("message_id"):
@@ -359,58 +309,12 @@ async def _seek(connection: Connection, body: CommandSeek) -> None:
     _succeed(connection, body.request_id)
 
 
-def get_last_message_id(connection: Connection, command: BaseCommand, _: Buffer) -> None:
-    """GET_LAST_MESSAGE_ID: of the topic, and how far the subscription is."""
-    body = command.getLastMessageId
-    connection.requests.begin(body.request_id, _get_last_message_id(connection, body))
-
-
-async def _get_last_message_id(connection: Connection, body: CommandGetLastMessageId) -> None:
-    consumer = _consumer(connection, body.consumer_id)
-    last = await consumer.subscription.last_message()
-    if last is None:
-        last_id = _message_id(NO_POSITION)
-    else:
-        last_id = _message_id(last.entry.position)
-        batch_index = _last_of_batch(last)
-        if batch_index is not None:
-            last_id.batch_index = batch_index
-    last_id.partition = consumer.wish.partition
-    answer = CommandGetLastMessageIdResponse(
-        request_id=body.request_id,
-        last_message_id=last_id,
-        consumer_mark_delete_position=_message_id(consumer.subscription.acks.mark_delete),
-    )
-    connection.send_command(
-        BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=answer)
-    )
-
-
-def _last_of_batch(last: LastMessage) -> int | None:
-    """The index of the last message; None for an entry that is no batch, or whose metadata nobody can read."""
-    if last.left:
-        return bits_of(last.left).bit_length() - 1
-    try:
-        metadata = decode_metadata(split_entry(last.entry.data))
-    except EntryError:
-        return None
-    return max(metadata.num_messages_in_batch, 1) - 1 if is_batch(metadata) else None  # as its producer says
-
-
 # Parts
 
 
 def _key(consumer_id: int) -> tuple[str, int]:
     """What orders the requests about one consumer."""
     return ("consumer", consumer_id)
-
-
-def _consumer(connection: Connection, consumer_id: int) -> Consumer:
-    consumer = connection.consumers.get(consumer_id)
-    if consumer is None:
-        msg = f"there is no consumer {consumer_id} on this connection: send SUBSCRIBE first"
-        raise NoSuchConsumerError(msg)
-    return consumer
 
 
 def _succeed(connection: Connection, request_id: int) -> None:
@@ -428,18 +332,12 @@ def _position(message_id: MessageIdData) -> Position:
     )
 
 
-def _message_id(position: Position) -> MessageIdData:
-    return MessageIdData(ledgerId=position.ledger_id % _UINT64, entryId=position.entry_id % _UINT64)
-
-
 HANDLERS: Final[Mapping[int, Handler]] = {
     BaseCommand.SUBSCRIBE: subscribe,
     BaseCommand.FLOW: flow,
     BaseCommand.ACK: ack,
     BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: redeliver,
-    BaseCommand.CONSUMER_STATS: consumer_stats,
     BaseCommand.UNSUBSCRIBE: unsubscribe,
     BaseCommand.CLOSE_CONSUMER: close_consumer,
     BaseCommand.SEEK: seek,
-    BaseCommand.GET_LAST_MESSAGE_ID: get_last_message_id,
 }

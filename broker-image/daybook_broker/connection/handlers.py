@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from daybook_broker.connection import consumers, lookups, producers, session, topic_lists
+from daybook_broker.connection import consumer_reports, consumers, lookups, producers, session, topic_lists
 from daybook_broker.connection.connection import Handler
 
 HANDLERS: Final[Mapping[int, Handler]] = {
@@ -12,5 +12,6 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     **topic_lists.HANDLERS,
     **producers.HANDLERS,
     **consumers.HANDLERS,
+    **consumer_reports.HANDLERS,
 }
 """By the number of the command's type; another command is refused, and the connection continues."""

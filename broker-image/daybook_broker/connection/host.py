@@ -10,6 +10,7 @@ from daybook_broker.ownership.api import LookupResult
 from daybook_broker.settings import BrokerSettings
 from daybook_broker.topics.registry import TopicRegistry
 from daybook_broker.topics.topic_lists import TopicLists
+from daybook_broker.topics.upkeep import Upkeep
 
 
 class Owning(Protocol):
@@ -31,6 +32,7 @@ class Host(Protocol):
     registry: TopicRegistry
     access: Access
     topic_lists: TopicLists
+    upkeep: Upkeep
 
     @property
     def ownership(self) -> Owning:

@@ -5,7 +5,7 @@ from typing import Final
 
 from daybook.core.errors import DaybookError
 from daybook.core.format.frame import Buffer
-from daybook.core.topics.name import TopicName
+from daybook.core.topics.name import TopicName, check_subscription
 from daybook.core.topics.permissions import Operation
 from daybook.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
@@ -17,10 +17,17 @@ from daybook.wire.pulsar.pulsar_pb2 import (
     ServerError,
 )
 from daybook_broker.connection.connection import NO_REQUEST, Connection, Handler
+from daybook_broker.connection.properties import properties_of
 from daybook_broker.connection.schemas import NO_SCHEMA, needs_registry
-from daybook_broker.errors import IncompatibleSchemaError, NotAllowedError, TooManyError
+from daybook_broker.errors import (
+    IncompatibleSchemaError,
+    NoSuchSubscriptionError,
+    NotAllowedError,
+    TooManyError,
+)
 from daybook_broker.topics.peer import BrokerUrls
 from daybook_broker.topics.producer import Producer, ProducerWish
+from daybook_broker.topics.subscriptions import Subscriptions, SubscriptionWish
 
 NAME_BYTES_MAX: Final = 1024
 
@@ -40,13 +47,17 @@ async def _open(connection: Connection, command: CommandProducer) -> None:
         if existing.topic.name != name:
             msg = f"producer {command.producer_id} of this connection publishes to {existing.topic.name}: use another id for {name}"
             raise NotAllowedError(msg)
-        _succeed(connection, command.request_id, existing)
+        _succeed(connection, command.request_id, existing, is_ready=not existing.is_waiting)
         return
     handles_max = connection.broker.settings.handles_max
     if len(connection.producers) + len(connection.consumers) >= handles_max:
         msg = f"this connection has {handles_max} producers and consumers: open another one, or raise handles_max"
         raise TooManyError(msg)
+    wish = _wish(connection, command)
     topic = await connection.broker.registry.load(name, create=True)
+    await connection.broker.upkeep.judge_quota(topic)
+    if command.initial_subscription_name:
+        await _hold_from_the_first(topic.subscriptions, command.initial_subscription_name)
     request_id = command.request_id
 
     def on_closed(producer: Producer, urls: BrokerUrls | None) -> None:
@@ -55,13 +66,25 @@ async def _open(connection: Connection, command: CommandProducer) -> None:
     def on_ready(producer: Producer, error: DaybookError | None) -> None:
         _waited(connection, request_id, producer, error)
 
-    producer = Producer(_wish(connection, command), topic, connection, on_closed=on_closed, on_ready=on_ready)
+    producer = Producer(wish, topic, connection, on_closed=on_closed, on_ready=on_ready)
     is_ready = await topic.add_producer(producer)
     if connection.is_lost:
         topic.remove_producer(producer)
         return
     connection.producer_opened(producer)
     _succeed(connection, request_id, producer, is_ready=is_ready)
+
+
+async def _hold_from_the_first(subscriptions: Subscriptions, name: str) -> None:
+    """Make sure of a subscription that keeps what is published: of a dead letter topic, whose consumer comes later."""
+    check_subscription(name)
+    if subscriptions.has(name):
+        return
+    try:
+        await subscriptions.subscribe(SubscriptionWish(name, begins_early=True))
+    except NoSuchSubscriptionError as error:
+        msg = f"subscriptions are not created by themselves here, and the producer asks for {name!r}: create it first"
+        raise NotAllowedError(msg) from error
 
 
 def _check(command: CommandProducer) -> None:
@@ -86,6 +109,7 @@ def _wish(connection: Connection, command: CommandProducer) -> ProducerWish:
         command.epoch,
         command.producer_access_mode,
         command.topic_epoch if command.HasField("topic_epoch") else None,
+        properties_of("a producer", command.metadata),
     )
 
 

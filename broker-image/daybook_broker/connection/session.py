@@ -5,7 +5,7 @@ from typing import Final
 
 import daybook
 from daybook.core.format.frame import Buffer
-from daybook.wire.pulsar.frames import MESSAGE_BYTES_MAX, encode_frame
+from daybook.wire.pulsar.frames import encode_frame
 from daybook.wire.pulsar.pulsar_pb2 import BaseCommand, CommandConnected, CommandPong, FeatureFlags
 from daybook_broker.connection.connection import Connection, Handler
 from daybook_broker.errors import AuthenticationError, NotAllowedError
@@ -38,7 +38,7 @@ def connect(connection: Connection, command: BaseCommand, _: Buffer) -> None:
     answer = CommandConnected(
         server_version=f"Daybook {daybook.__version__}",
         protocol_version=version,
-        max_message_size=MESSAGE_BYTES_MAX,
+        max_message_size=connection.broker.settings.message_bytes_max,
         feature_flags=flags,
     )
     connection.send_command(BaseCommand(type=BaseCommand.CONNECTED, connected=answer))

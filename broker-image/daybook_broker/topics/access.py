@@ -12,7 +12,7 @@ from typing import Final
 from daybook.core.errors import DaybookError
 from daybook.runtime.clock import monotonic_ms
 from daybook.wire.pulsar.pulsar_pb2 import ProducerAccessMode
-from daybook_broker.errors import ProducerBusyError, ProducerFencedError, TooManyError
+from daybook_broker.errors import ProducerBusyError, ProducerFencedError
 from daybook_broker.topics.producer import Producer
 
 NO_EPOCH: Final = -1
@@ -50,12 +50,12 @@ class Producers:
     async def add(self, producer: Producer) -> bool:
         """Admit a producer; False if it has to wait until `Producer.on_ready` reports that it is the exclusive one.
 
-        Raises ProducerBusyError, ProducerFencedError, TooManyError, MetadataUnavailableError.
+        Raises ProducerBusyError (also where there are as many as may be), ProducerFencedError, MetadataUnavailableError.
         """
         await self._replace(producer)
         if len(self) >= self._max:
             msg = f"topic {self._topic} has {self._max} producers: close some, or raise producers_max"
-            raise TooManyError(msg)
+            raise ProducerBusyError(msg)
         mode = producer.wish.access_mode
         if mode == ProducerAccessMode.Shared:
             if self._exclusive is not None or self._waiting:
@@ -69,6 +69,7 @@ class Producers:
         elif self._by_name or self._waiting:
             if mode == ProducerAccessMode.WaitForExclusive:
                 self._waiting[producer.name] = producer
+                producer.is_waiting = True
                 return False
             msg = f"topic {self._topic} has other producers: close them first, wait for it (WaitForExclusive), or fence them"
             raise ProducerFencedError(msg)

@@ -48,6 +48,8 @@ class ConsumerWish:
     reads_compacted: bool = False
     """Whether it receives what is compacted, up to the horizon."""
     protocol_version: int = ACTIVE_CHANGES_SINCE
+    metadata: tuple[tuple[str, str], ...] = ()
+    """Names and values that the client gives it, for people."""
 
 
 class Consumer:

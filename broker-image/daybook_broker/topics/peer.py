@@ -32,6 +32,8 @@ class Peer(Protocol):
 
     address: str
     """Of the client, for people."""
+    client_version: str
+    """What the client calls itself, for people."""
     pending_bytes: int
     """Of the entries that the client sent and has no receipt for: what a topic answers it subtracts, before it sends the answer."""
 

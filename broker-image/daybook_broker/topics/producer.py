@@ -36,6 +36,8 @@ class ProducerWish:
     access_mode: ProducerAccessMode
     topic_epoch: int | None
     """The one that the producer had as an exclusive one before it lost its connection."""
+    metadata: tuple[tuple[str, str], ...] = ()
+    """Names and values that the client gives it, for people."""
 
 
 class Producer:
@@ -50,6 +52,7 @@ class Producer:
         "entries_in",
         "id",
         "is_closed",
+        "is_waiting",
         "messages_in",
         "name",
         "peer",
@@ -77,6 +80,8 @@ class Producer:
         """Of an exclusive producer."""
         self.is_closed = False
         """Whether what it sends is ignored: the client sends it again to whoever serves the topic then."""
+        self.is_waiting = False
+        """Whether it waits to be the exclusive one, and may not publish yet."""
         self.entries_in = self.messages_in = self.bytes_in = 0
         self._on_closed = on_closed
         self._on_ready = on_ready
@@ -88,6 +93,12 @@ class Producer:
         if self.is_closed:
             return
         _, sequence_id, messages, highest_sequence_id = send
+        if self.is_waiting:
+            msg = (
+                f"topic {self.topic.name} has another producer: wait for the success that says producer_ready"
+            )
+            self.send_error(sequence_id, ServerError.NotAllowedError, msg)
+            return
         try:
             check_producer_entry(entry)
         except EntryError as error:
@@ -121,6 +132,7 @@ class Producer:
 
     def ready(self, error: DaybookError | None) -> None:
         """It is the exclusive one now, or never will be."""
+        self.is_waiting = False
         if error is not None:
             self.is_closed = True
         self._on_ready(self, error)

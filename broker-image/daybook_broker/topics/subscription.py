@@ -47,7 +47,7 @@ from daybook.core.topics.extent import TopicExtent
 from daybook.core.topics.ledger_list import NO_POSITION, Position
 from daybook.runtime.logs import get_logger
 from daybook.wire.pulsar.chunks import chunk_of
-from daybook_broker.errors import ConsumerBusyError, NotAllowedError, NotReadyError, TooManyError
+from daybook_broker.errors import ConsumerBusyError, NotAllowedError, NotReadyError
 from daybook_broker.topics.by_time import last_before
 from daybook_broker.topics.compacted_reads import CompactedReads, LastMessage
 from daybook_broker.topics.consumer import Consumer, ConsumerWish, SubscriptionKind
@@ -137,7 +137,7 @@ class Subscription:
     # Consumers
 
     async def admit(self, wish: ConsumerWish) -> None:
-        """Raise unless such a consumer may come now: ConsumerBusyError, TooManyError, NotReadyError.
+        """Raise unless such a consumer may come now: ConsumerBusyError, NotReadyError.
 
         The consumer of an exclusive subscription makes room if its client does not answer any more.
         """
@@ -170,7 +170,7 @@ class Subscription:
             raise ConsumerBusyError(msg)
         if len(self.consumers) >= self._consumers_max:
             msg = f"subscription {self.name} of {self.topic} has {self._consumers_max} consumers: close some, or raise consumers_max"
-            raise TooManyError(msg)
+            raise ConsumerBusyError(msg)
 
     def _check_open(self) -> None:
         if self._is_stopped:

@@ -73,7 +73,7 @@ class SubscriptionWish:
     name: str
     is_durable: bool = True
     begins_early: bool = False
-    """Whether a new one begins with the first message that there is; else with the next one that comes."""
+    """Whether a new one begins with the first message that there is; else with the next one that comes. A reader's `start` goes before."""
     start: Position | None = None
     """Where a reader begins: behind this position."""
     reads_compacted: bool = False
@@ -237,8 +237,12 @@ class Subscriptions:
 
     def _new_reader(self, wish: SubscriptionWish) -> Subscription:
         extent = self._extent
-        start = extent.last_confirmed if wish.start is None else wish.start
-        mark_delete = min(start, extent.last_confirmed)
+        start = wish.start
+        if (
+            start is None or start > extent.last_confirmed
+        ):  # nothing is there to begin with: as the client prefers
+            start = NO_POSITION if wish.begins_early else extent.last_confirmed
+        mark_delete = start
         if not wish.reads_compacted:
             mark_delete = max(mark_delete, min(extent.before(extent.first), extent.last_confirmed))
         return self._add(wish.name, ReaderCursor(extent, mark_delete))

@@ -29,7 +29,7 @@ from daybook.core.topics.offload.changes import OffloadChange
 from daybook.core.topics.offload.record import Offload, Restored
 from daybook.core.topics.phases import Phase
 from daybook.core.topics.policy import Degrade, Durability, LedgerTerms, ledger_terms, placeable
-from daybook.runtime.clock import unix_ms
+from daybook.runtime.clock import monotonic_ms, unix_ms
 from daybook.runtime.logs import get_logger
 from daybook_broker.errors import NotReadyError
 from daybook_broker.topics.access import Producers
@@ -140,8 +140,10 @@ class Topic:
 
     # What is set for it
 
-    async def read_policy(self) -> None:
-        """Read what holds for the topic. Raises NoSuchTopicError, MetadataError, PolicyError, MetadataUnavailableError."""
+    async def read_policy(self, *, older_than_ms: int = 0) -> None:
+        """Read what holds for the topic, unless that was read just now. Raises NoSuchTopicError, MetadataError, PolicyError, MetadataUnavailableError."""
+        if older_than_ms and monotonic_ms() - self._held_policy.read_ms < older_than_ms:
+            return
         self.policy = await self._held_policy.read()
         self._ledgers.check_terms()
 

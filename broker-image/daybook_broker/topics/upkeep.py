@@ -34,6 +34,10 @@ TOGETHER: Final = 32
 """How many topics are kept up at a time."""
 LIST_WARNING_MS: Final = 3_600_000
 """How often the log names a topic whose list of ledgers is nearly full."""
+POLICY_AGE_MS: Final = 500
+"""What is set for a topic is read again for a producer that comes, unless it was read in this time."""
+POLICY_WAIT_S: Final = 1.0
+"""How long a producer waits for that while ZooKeeper does not answer."""
 EVICT_TO: Final = 0.9
 """An eviction leaves this share of the quota, so that the next message does not cause the next one."""
 
@@ -140,6 +144,18 @@ class Upkeep:
         expired = await last_before(topic.extent, topic.reads, unix_ms() - ttl_ms)
         for subscription in behind:
             subscription.expire_through(expired)
+
+    async def judge_quota(self, topic: Topic) -> None:
+        """Check the quota by what is set now: somebody comes to publish, and the next cycle may be minutes away.
+
+        What was read last holds where it cannot be read now.
+        """
+        try:
+            async with asyncio.timeout(POLICY_WAIT_S):
+                await topic.read_policy(older_than_ms=POLICY_AGE_MS)
+        except (DaybookError, TimeoutError) as error:
+            log.info("what is set for a topic cannot be read now", topic=str(topic.name), why=str(error))
+        await self.check_quota(topic)
 
     async def check_quota(self, topic: Topic) -> None:
         """Hold producers off, refuse them, or evict the oldest messages, while the backlog is over its quota."""

@@ -21,9 +21,11 @@ from daybook.wire.pulsar.errors import PulsarFrameError, UnknownCommandError
 from daybook.wire.pulsar.pulsar_pb2 import BaseCommand
 
 MESSAGE_BYTES_MAX: Final = 5 * 1024 * 1024
-"""The largest metadata and payload together, as Pulsar's brokers have it by default; CommandConnected reports it to clients."""
-FRAME_BYTES_MAX: Final = MESSAGE_BYTES_MAX + 10 * 1024
-"""The largest frame without its first size; the difference is Pulsar's own and leaves room for the command."""
+"""The largest metadata and payload together, as Pulsar's brokers have it by default; a broker may allow less, and CommandConnected reports it."""
+FRAME_PADDING_BYTES: Final = 10 * 1024
+"""What a frame may have beside its message: Pulsar's own, room for the command."""
+FRAME_BYTES_MAX: Final = MESSAGE_BYTES_MAX + FRAME_PADDING_BYTES
+"""The largest frame without its first size."""
 CONNECT_BYTES_MAX: Final = 64 * 1024
 """The largest frame before a client is connected: room for the credentials in CommandConnect."""
 

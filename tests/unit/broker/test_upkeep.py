@@ -13,7 +13,13 @@ from daybook_broker.topics.deletion import delete_topic, users_of
 from daybook_broker.topics.topic import Topic
 from daybook_broker.topics.upkeep import bytes_behind
 
-from daybook.core.errors import NoSuchLedgerError, NoSuchTopicError, PolicyError, TopicTerminatedError
+from daybook.core.errors import (
+    MetadataUnavailableError,
+    NoSuchLedgerError,
+    NoSuchTopicError,
+    PolicyError,
+    TopicTerminatedError,
+)
 from daybook.core.topics.ledger_list import LedgerList, ListedLedger, ListState, Position
 from daybook.core.topics.name import TopicName
 from daybook.core.topics.policy import BacklogAction, Degrade, Durability, PolicyLayer
@@ -188,6 +194,31 @@ async def test_producers_are_refused_while_the_backlog_is_over_its_quota(
         (subscription,) = found.subscriptions.all()
         subscription.skip_through(subscription.acks.nth_unacked(8))
         await until(lambda: found.refusal is None)
+        assert (await client.produce(topic)).type == BaseCommand.PRODUCER_SUCCESS
+
+
+async def test_a_producer_that_comes_is_judged_by_what_is_set_now(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "POLICY_AGE_MS", 1)
+    topic = new_topic()
+    hour: dict[str, Any] = {"trim_interval_ms": HOUR_MS, "quota_interval_ms": HOUR_MS}
+    async with running_broker(cluster, **hour) as broker, frame_client(broker) as client:
+        await subscribe(broker, topic)
+        await publish(broker, topic, 10, 1000)
+        found = await served(broker, topic)
+        await set_policy(broker, found.name, backlog_bytes=5000, backlog_action=BacklogAction.EXCEPTION)
+        refused = ServerError.ProducerBlockedQuotaExceededException
+        assert (await client.produce(topic)).error.error == refused
+
+        async def unreadable(_: Topic, **__: int) -> None:
+            msg = "ZooKeeper does not answer"
+            raise MetadataUnavailableError(msg)
+
+        with monkeypatch.context() as away:
+            away.setattr(Topic, "read_policy", unreadable)
+            await set_policy(broker, found.name, backlog_bytes=50_000)
+            assert (await client.produce(topic)).error.error == refused, "what was read last holds"
         assert (await client.produce(topic)).type == BaseCommand.PRODUCER_SUCCESS
 
 

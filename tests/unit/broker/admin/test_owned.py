@@ -105,9 +105,17 @@ async def test_the_statistics_of_a_topic_show_its_clients_and_backlogs(cluster: 
             return asyncio.run_coroutine_threadsafe(work, loop).result(40)
 
         def use(client: pulsar.Client) -> Any:
-            producer = client.create_producer(str(topic.name), producer_name="p")
+            producer = client.create_producer(
+                str(topic.name), producer_name="p", properties={"app": "till", "": "ü"}
+            )
             producer.send(b"x")
-            consumer = client.subscribe(str(topic.name), "s", pulsar.ConsumerType.Shared, consumer_name="c")
+            consumer = client.subscribe(
+                str(topic.name),
+                "s",
+                pulsar.ConsumerType.Shared,
+                consumer_name="c",
+                properties={"app": "ledger"},
+            )
             message = consumer.receive(20_000)
             found = ask(topic.stats())
             consumer.acknowledge(message)
@@ -116,10 +124,10 @@ async def test_the_statistics_of_a_topic_show_its_clients_and_backlogs(cluster: 
         found = await with_pulsar(topic.owner.broker, use)
         assert found["ownerBroker"] == topic.owner.broker.settings.broker_id
         assert (found["msgInCounter"], found["numberOfEntries"]) == (11, 11)
-        assert found["storageSize"] == found["bytesInCounter"] > 11
-        assert [(each["producerName"], each["accessMode"]) for each in found["publishers"]] == [
-            ("p", "Shared")
-        ]
+        assert found["storageSize"] == found["bytesInCounter"] == found["backlogSize"] > 11
+        (publisher,) = found["publishers"]
+        assert (publisher["producerName"], publisher["accessMode"]) == ("p", "Shared")
+        assert publisher["metadata"] == {"app": "till", "": "ü"}
         subscription = found["subscriptions"]["s"]
         assert (subscription["type"], subscription["isDurable"], subscription["msgBacklog"]) == (
             "Shared",
@@ -127,7 +135,12 @@ async def test_the_statistics_of_a_topic_show_its_clients_and_backlogs(cluster: 
             11,
         )
         (consumer,) = subscription["consumers"]
-        assert consumer["consumerName"] == "c"
+        assert (consumer["consumerName"], consumer["metadata"]) == ("c", {"app": "ledger"})
+        assert consumer["address"] == publisher["address"]
+        assert consumer["clientVersion"] == publisher["clientVersion"]
+        assert publisher["clientVersion"].startswith("Pulsar-CPP-v")
+        assert subscription["backlogSize"] == found["backlogSize"], "it is the only subscription"
+        assert "activeConsumerName" not in subscription
         assert 1 <= consumer["unackedMessages"] <= 11
         assert subscription["unackedMessages"] == consumer["unackedMessages"]
         internals = await topic.other.get(f"{topic.path}/internalStats")
@@ -137,6 +150,30 @@ async def test_the_statistics_of_a_topic_show_its_clients_and_backlogs(cluster: 
         assert internals["cursors"]["s"]["markDeletePosition"] == f"{ledger['ledgerId']}:0"
         last = await topic.other.get(f"{topic.path}/lastMessageId")
         assert last == {"ledgerId": ledger["ledgerId"], "entryId": 10, "partitionIndex": -1}
+
+
+async def test_the_statistics_name_the_consumer_that_receives_alone_and_size_each_backlog(
+    cluster: LocalCluster,
+) -> None:
+    async with served(cluster) as topic:
+        loop = asyncio.get_running_loop()
+
+        def use(client: pulsar.Client) -> Any:
+            kind = pulsar.ConsumerType.Failover
+            client.subscribe(str(topic.name), "s", consumer_name="alone")
+            former = client.subscribe(str(topic.name), "f", kind, consumer_name="a")
+            client.subscribe(str(topic.name), "f", kind, consumer_name="b")
+            former.close()
+            return asyncio.run_coroutine_threadsafe(topic.stats(), loop).result(40)
+
+        await topic.post("skip/5")
+        before = await topic.stats()
+        found = await with_pulsar(topic.owner.broker, use)
+        assert "activeConsumerName" not in before["subscriptions"]["s"]
+        shown = found["subscriptions"]
+        assert {name: shown[name]["activeConsumerName"] for name in "sf"} == {"s": "alone", "f": "b"}
+        assert {name: shown[name]["backlogSize"] for name in "sf"} == {"s": found["storageSize"] // 2, "f": 0}
+        assert found["backlogSize"] == shown["s"]["backlogSize"], "the largest is the topic's"
 
 
 async def test_the_statistics_say_how_durable_what_is_written_is_and_not_what_the_next_ledger_will_be(

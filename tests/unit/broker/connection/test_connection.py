@@ -29,7 +29,7 @@ from daybook.wire.pulsar.pulsar_pb2 import (
     Schema,
     ServerError,
 )
-from tests.unit.broker.kit import LIMIT_S, FrameClient, frame_client, new_topic, running_broker
+from tests.unit.broker.kit import LIMIT_S, FrameClient, contents, frame_client, new_topic, running_broker
 
 pytestmark = pytest.mark.integration
 
@@ -118,7 +118,7 @@ async def test_an_entry_for_nobody_is_answered_and_the_connection_continues(brok
         assert await is_served(client)
 
 
-@pytest.mark.parametrize("number", [50, 69, 1000])
+@pytest.mark.parametrize("number", [51, 69, 1000])
 async def test_an_unknown_command_is_answered_and_the_connection_continues(
     broker: Broker, number: int
 ) -> None:
@@ -242,7 +242,9 @@ async def test_limits_are_answered_with_the_setting_to_raise(cluster: LocalClust
             handles = await first.produce(new_topic(), producer_id=2)
             assert handles.error.error == ServerError.TooManyRequests
             assert "raise handles_max" in handles.error.message
-            assert "raise producers_max" in (await second.produce(topic)).error.message
+            busy = (await second.produce(topic)).error
+            assert busy.error == ServerError.ProducerBusy
+            assert "raise producers_max" in busy.message
             async with frame_client(broker, connect=False) as third:
                 assert "raise connections_max" in (await third.receive()).error.message
                 await third.ended()
@@ -350,11 +352,17 @@ async def test_an_exclusive_producer_keeps_others_out_and_leaves_to_who_waits(br
         assert fenced.error.error == ServerError.ProducerFenced
         waiting = await second.produce(topic, producer_access_mode=ProducerAccessMode.WaitForExclusive)
         assert not waiting.producer_success.producer_ready
+        second.publish(b"too early", 0)
+        early = (await second.receive()).send_error
+        assert (early.sequence_id, early.error) == (0, ServerError.NotAllowedError)
+        again = await second.produce(topic, producer_access_mode=ProducerAccessMode.WaitForExclusive)
+        assert not again.producer_success.producer_ready, "the same producer, which waits as before"
         first.close()
         ready = (await second.receive()).producer_success
         assert (ready.producer_ready, ready.topic_epoch) == (True, 1)
         second.publish(b"x", 0)
         assert (await second.receive()).type == BaseCommand.SEND_RECEIPT
+        assert await contents(broker, topic) == [b"x"]
 
 
 async def test_a_connection_that_is_lost_while_a_producer_is_closed_takes_the_producer_along(

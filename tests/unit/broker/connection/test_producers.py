@@ -11,8 +11,9 @@ from daybook_broker.broker import Broker
 from daybook.core.topics.name import TopicName
 from daybook.local.cluster import LocalCluster
 from daybook.metadata.partitions import partition
-from daybook.wire.pulsar.pulsar_pb2 import ServerError
+from daybook.wire.pulsar.pulsar_pb2 import BaseCommand, ServerError
 from tests.unit.broker.kit import (
+    LIMIT_S,
     contents,
     first_difference,
     frame_client,
@@ -72,6 +73,50 @@ async def test_thousands_of_messages_keep_their_order(broker: Broker, batching: 
     assert set(results) == {pulsar.Result.Ok}
     stored = await contents(broker, topic)
     assert first_difference(stored, [b"%d" % number for number in range(count)]) is None
+
+
+async def test_a_broker_may_allow_smaller_messages(cluster: LocalCluster) -> None:
+    topic, large = new_topic(), bytes(300_000)
+    async with running_broker(cluster, message_bytes_max=100_000) as broker:
+
+        def work(client: pulsar.Client) -> None:
+            whole = client.create_producer(topic, batching_enabled=False)
+            with pytest.raises(pulsar.MessageTooBig):
+                whole.send(large)
+            consumer = client.subscribe(topic, "s")
+            client.create_producer(topic, batching_enabled=False, chunking_enabled=True).send(large)
+            assert consumer.receive(int(1000 * LIMIT_S)).data() == large
+
+        await with_pulsar(broker, work)
+        assert len(await contents(broker, topic)) > 2, "in chunks"
+        async with frame_client(broker) as client:
+            assert (await client.produce(new_topic())).type == BaseCommand.PRODUCER_SUCCESS
+            client.publish(bytes(120_000), 0)
+            assert "1 to 110240 are allowed" in (await client.receive()).error.message
+            await client.ended()
+
+
+async def test_a_producer_makes_sure_of_the_subscription_that_it_names(cluster: LocalCluster) -> None:
+    topic = new_topic()
+    async with running_broker(cluster) as broker, frame_client(broker) as client:
+        for producer_id in (1, 2):
+            opened = await client.produce(topic, producer_id, initial_subscription_name="letters")
+            assert opened.type == BaseCommand.PRODUCER_SUCCESS
+        (served,) = broker.registry.served()
+        assert served.subscriptions.names() == ["letters"]
+        client.publish(b"x", 0)
+        assert (await client.receive()).type == BaseCommand.SEND_RECEIPT
+        assert served.subscriptions.get("letters").acks.unacked_entries() == 1
+        wrong = await client.produce(topic, 3, initial_subscription_name="x" * 2_000)
+        assert wrong.type == BaseCommand.ERROR
+    async with (
+        running_broker(cluster, auto_create_subscriptions=False) as broker,
+        frame_client(broker) as client,
+    ):
+        refused = (await client.produce(new_topic(), initial_subscription_name="letters")).error
+        assert refused.error == ServerError.NotAllowedError
+        assert "create it first" in refused.message
+        assert not broker.registry.served()[0].producers.all()
 
 
 async def test_a_producer_comes_again_under_its_name_and_continues(broker: Broker) -> None:

@@ -272,7 +272,6 @@ async def test_commands_about_no_consumer_are_answered_or_ignored(client: Speake
     requests: list[tuple[BaseCommand.Type, str, Any]] = [
         (BaseCommand.SEEK, "seek", CommandSeek(consumer_id=7, request_id=1)),
         (BaseCommand.UNSUBSCRIBE, "unsubscribe", CommandUnsubscribe(consumer_id=7, request_id=1)),
-        (BaseCommand.CONSUMER_STATS, "consumerStats", CommandConsumerStats(consumer_id=7, request_id=1)),
         (
             BaseCommand.GET_LAST_MESSAGE_ID,
             "getLastMessageId",
@@ -284,6 +283,11 @@ async def test_commands_about_no_consumer_are_answered_or_ignored(client: Speake
         getattr(command, name).CopyFrom(body)
         answer = await client.frames.ask(command)
         assert answer.error.error == ServerError.ConsumerNotFound
+    stats = CommandConsumerStats(consumer_id=7, request_id=2)
+    answer = await client.frames.ask(BaseCommand(type=BaseCommand.CONSUMER_STATS, consumerStats=stats))
+    refused = answer.consumerStatsResponse
+    assert (refused.request_id, refused.error_code) == (2, ServerError.ConsumerNotFound)
+    assert "send SUBSCRIBE first" in refused.error_message
     close = CommandCloseConsumer(consumer_id=7, request_id=3)
     answer = await client.frames.ask(BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=close))
     assert answer.success.request_id == 3
@@ -365,7 +369,8 @@ async def test_statistics_of_a_consumer_that_is_being_closed_are_refused(client:
     subscription.remove(consumer)
     body = CommandConsumerStats(consumer_id=1, request_id=60)
     answer = await client.frames.ask(BaseCommand(type=BaseCommand.CONSUMER_STATS, consumerStats=body))
-    assert (answer.error.request_id, answer.error.error) == (60, ServerError.ConsumerNotFound)
+    refused = answer.consumerStatsResponse
+    assert (refused.request_id, refused.error_code) == (60, ServerError.ConsumerNotFound)
 
 
 def test_a_consumer_whose_client_is_dead_makes_room_for_another(

@@ -80,6 +80,9 @@ def test_a_dead_letter_topic_receives_what_comes_too_often(client: pulsar.Client
     assert gets_nothing(consumer)
     consumer.close()
     letters.close()
+    late = client.subscribe(dead, "first")
+    assert numbers(receive(late, 1)) == [7], "the producer of letters made sure of this subscription"
+    late.close()
 
 
 def test_batches_are_divided_and_their_rest_comes_again(client: pulsar.Client) -> None:

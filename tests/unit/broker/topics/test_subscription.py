@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from daybook_broker.errors import ConsumerBusyError, NotReadyError, TooManyError
+from daybook_broker.errors import ConsumerBusyError, NotReadyError
 from daybook_broker.topics import subscription as module
 from daybook_broker.topics.consumer import Consumer, ConsumerWish, SubscriptionKind
 from daybook_broker.topics.ledger_reads import ReadDelayedError
@@ -31,6 +31,7 @@ class Connection:
     def __init__(self, happened: asyncio.Event) -> None:
         self.happened = happened
         self.address = "here:1"
+        self.client_version = "by hand"
         self.pending_bytes = 0
         self.is_writable = True
         self.is_there = True
@@ -259,7 +260,7 @@ async def test_who_may_come() -> None:
     with pytest.raises(ConsumerBusyError, match="Shared"):
         await bench.add(SubscriptionKind.EXCLUSIVE)
     await bench.add(SubscriptionKind.SHARED)
-    with pytest.raises(TooManyError, match="2 consumers"):
+    with pytest.raises(ConsumerBusyError, match="2 consumers"):
         await bench.add(SubscriptionKind.SHARED)
     bench.subscription.disconnect(BrokerUrls("there", ""))
     assert bench.closed == [BrokerUrls("there", "")] * 2

@@ -236,13 +236,16 @@ async def test_a_subscription_whose_deletion_failed_holds_the_trimming_until_it_
 
 async def test_a_reader_has_a_subscription_of_its_own_that_ends_with_it() -> None:
     bench = Bench()
-    for start, mark_delete in (
-        (None, LAST),
-        (NO_POSITION, Position(3, -1)),
-        (Position(3, 4), Position(3, 4)),
-        (Position(2**63 - 1, 5), LAST),
+    for start, begins_early, mark_delete in (
+        (None, False, LAST),
+        (None, True, Position(3, -1)),
+        (NO_POSITION, False, Position(3, -1)),
+        (Position(3, 4), False, Position(3, 4)),
+        (Position(3, 4), True, Position(3, 4)),
+        (Position(2**63 - 1, 5), False, LAST),
+        (Position(2**63 - 1, 5), True, Position(3, -1)),
     ):
-        wish = SubscriptionWish("r", is_durable=False, start=start)
+        wish = SubscriptionWish("r", is_durable=False, start=start, begins_early=begins_early)
         reader = await bench.subscriptions.subscribe(wish)
         assert reader.acks.mark_delete == mark_delete
         assert await bench.subscriptions.subscribe(wish) is reader
