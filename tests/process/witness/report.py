@@ -22,6 +22,7 @@ CASES: Final = (
     "negative ack",
     "dead letters",
     "unsubscribe",
+    "non-durable",
     "seek by id",
     "seek by time",
     "reader",

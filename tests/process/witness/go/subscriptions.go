@@ -20,6 +20,7 @@ var subscriptions = []witnessCase{
 	{"negative ack", negative},
 	{"dead letters", deadLetters},
 	{"unsubscribe", unsubscribe},
+	{"non-durable", nonDurable},
 }
 
 func exclusive(k *kit) string {
@@ -185,7 +186,11 @@ func deadLetters(k *kit) string {
 	consumer := k.subscribe(there, "s", pulsar.ConsumerOptions{
 		Type:                pulsar.Shared,
 		NackRedeliveryDelay: 50 * time.Millisecond,
-		DLQ:                 &pulsar.DLQPolicy{MaxDeliveries: 3, DeadLetterTopic: there + "-dead"},
+		DLQ: &pulsar.DLQPolicy{
+			MaxDeliveries:           3,
+			DeadLetterTopic:         there + "-dead",
+			InitialSubscriptionName: "kept",
+		},
 	})
 	defer consumer.Close()
 	dead := k.subscribe(there+"-dead", "dead", pulsar.ConsumerOptions{})
@@ -204,7 +209,11 @@ func deadLetters(k *kit) string {
 	}
 	same(number(letter), 0)
 	same(arrivals, 3)
-	return "a message that is refused three times goes to the topic of dead letters"
+	late, err := k.Subscribe(pulsar.ConsumerOptions{Topic: there + "-dead", SubscriptionName: "kept"}) // at the latest
+	must(err)
+	defer late.Close()
+	same(number(next(late)), 0)
+	return "a message that is refused three times goes to the topic of dead letters, where the initial subscription keeps it"
 }
 
 func unsubscribe(k *kit) string {
@@ -221,4 +230,16 @@ func unsubscribe(k *kit) string {
 	defer consumer.Close()
 	same(numbers(receive(consumer, 10)), numbersTo(0, 10))
 	return "the subscription is gone from the admin API; a new one of its name begins anew"
+}
+
+func nonDurable(k *kit) string {
+	there := topic("non-durable")
+	k.publishTo(there, 0, 10)
+	for range 2 {
+		consumer := k.subscribe(there, "n", pulsar.ConsumerOptions{SubscriptionMode: pulsar.NonDurable})
+		must(consumer.AckCumulative(receive(consumer, 10)[9]))
+		consumer.Close()
+	}
+	same(k.ask("GET", path(there)+"/subscriptions", ""), `[]`)
+	return "from the earliest message, each time; nothing of the subscription stays"
 }

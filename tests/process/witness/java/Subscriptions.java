@@ -11,6 +11,8 @@ import org.apache.pulsar.client.api.ConsumerEventListener;
 import org.apache.pulsar.client.api.DeadLetterPolicy;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.PulsarClientException;
+import org.apache.pulsar.client.api.SubscriptionInitialPosition;
+import org.apache.pulsar.client.api.SubscriptionMode;
 import org.apache.pulsar.client.api.SubscriptionType;
 
 /** Subscriptions and acknowledgements. */
@@ -29,6 +31,7 @@ final class Subscriptions {
         cases.put("negative ack", Subscriptions::negative);
         cases.put("dead letters", Subscriptions::deadLetters);
         cases.put("unsubscribe", Subscriptions::unsubscribe);
+        cases.put("non-durable", Subscriptions::nonDurable);
     }
 
     private static String exclusive(Kit kit) throws Exception {
@@ -204,7 +207,7 @@ final class Subscriptions {
         var policy = DeadLetterPolicy.builder()
                 .maxRedeliverCount(2)
                 .deadLetterTopic(topic + "-dead")
-                .initialSubscriptionName("dead")
+                .initialSubscriptionName("kept")
                 .build();
         try (var consumer = kit.subscribe(topic, "s", options -> options.subscriptionType(SubscriptionType.Shared)
                         .negativeAckRedeliveryDelay(50, TimeUnit.MILLISECONDS)
@@ -226,7 +229,10 @@ final class Subscriptions {
             Kit.same(Kit.number(letter), 0);
             Kit.same(arrivals, 3);
         }
-        return "a message that is refused three times goes to the topic of dead letters";
+        try (var late = kit.subscribe(topic + "-dead", "kept", options -> options.subscriptionInitialPosition(SubscriptionInitialPosition.Latest))) {
+            Kit.same(Kit.number(Kit.next(late)), 0);
+        }
+        return "a message that is refused three times goes to the topic of dead letters, where the initial subscription keeps it";
     }
 
     private static String unsubscribe(Kit kit) throws Exception {
@@ -243,5 +249,18 @@ final class Subscriptions {
             Kit.same(Kit.numbers(Kit.receive(consumer, 10)), Kit.range(0, 10));
         }
         return "the subscription is gone from the admin API; a new one of its name begins anew";
+    }
+
+    private static String nonDurable(Kit kit) throws Exception {
+        var topic = Kit.topic("non-durable");
+        kit.publish(topic, 0, 10);
+        for (var round = 0; round < 2; round++) {
+            try (var consumer = kit.subscribe(topic, "n", options -> options.subscriptionMode(SubscriptionMode.NonDurable)
+                    .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest))) {
+                consumer.acknowledgeCumulative(Kit.receive(consumer, 10).get(9));
+            }
+        }
+        Kit.same(kit.admin("GET", topic.replace("://", "/") + "/subscriptions", ""), "[]");
+        return "from the earliest message, each time; nothing of the subscription stays";
     }
 }
