@@ -111,7 +111,7 @@ def test_a_text_that_is_no_utf_8_is_refused(command: BaseCommand, field: str) ->
 
 
 @pytest.mark.parametrize(
-    ("command", "number"), [(b"\x08\x63", 99), (b"\x08\x80\x01\x82\x08\x00", 128), (b"\x08\x32", 50)]
+    ("command", "number"), [(b"\x08\x63", 99), (b"\x08\x80\x01\x82\x08\x00", 128), (b"\x08\x33", 51)]
 )
 def test_a_command_of_a_later_version_is_named_by_its_number(command: bytes, number: int) -> None:
     with pytest.raises(UnknownCommandError, match=f"command {number} ") as caught:
@@ -124,11 +124,11 @@ def test_a_ping_needs_no_body() -> None:
     assert frames.decode_command(PING.SerializeToString()) == PING
 
 
-def test_every_type_has_its_field_but_those_of_transactions() -> None:
+def test_every_type_has_its_field_but_the_answers_of_transactions() -> None:
     missing = {value.number for value in BaseCommand.Type.DESCRIPTOR.values} - {
         field.number for field in BaseCommand.DESCRIPTOR.fields
     }
-    assert missing == set(range(50, 62))
+    assert missing == set(range(51, 62, 2))
 
 
 def test_the_page_about_the_protocol_lists_every_command() -> None:
