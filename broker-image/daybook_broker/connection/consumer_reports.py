@@ -7,7 +7,7 @@ from typing import Final
 from daybook.core.errors import DaybookError
 from daybook.core.format.frame import Buffer
 from daybook.core.topics.acks import bits_of
-from daybook.core.topics.ledger_list import NO_POSITION, Position
+from daybook.core.topics.ledger_list import NO_POSITION
 from daybook.runtime.clock import unix_ms
 from daybook.wire.pulsar.batches import is_batch
 from daybook.wire.pulsar.entries import decode_metadata, split_entry
@@ -18,14 +18,12 @@ from daybook.wire.pulsar.pulsar_pb2 import (
     CommandConsumerStatsResponse,
     CommandGetLastMessageId,
     CommandGetLastMessageIdResponse,
-    MessageIdData,
 )
 from daybook_broker.connection.connection import Connection, Handler
+from daybook_broker.connection.message_ids import message_id_of
 from daybook_broker.errors import NoSuchConsumerError, server_error
 from daybook_broker.topics.compacted_reads import LastMessage
 from daybook_broker.topics.consumer import Consumer
-
-_UINT64: Final = 2**64
 
 
 def consumer_of(connection: Connection, consumer_id: int) -> Consumer:
@@ -88,9 +86,9 @@ async def _get_last_message_id(connection: Connection, body: CommandGetLastMessa
     consumer = consumer_of(connection, body.consumer_id)
     last = await consumer.subscription.last_message()
     if last is None:
-        last_id = _message_id(NO_POSITION)
+        last_id = message_id_of(NO_POSITION)
     else:
-        last_id = _message_id(last.entry.position)
+        last_id = message_id_of(last.entry.position)
         batch_index = _last_of_batch(last)
         if batch_index is not None:
             last_id.batch_index = batch_index
@@ -98,7 +96,7 @@ async def _get_last_message_id(connection: Connection, body: CommandGetLastMessa
     answer = CommandGetLastMessageIdResponse(
         request_id=body.request_id,
         last_message_id=last_id,
-        consumer_mark_delete_position=_message_id(consumer.subscription.acks.mark_delete),
+        consumer_mark_delete_position=message_id_of(consumer.subscription.acks.mark_delete),
     )
     connection.send_command(
         BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=answer)
@@ -114,10 +112,6 @@ def _last_of_batch(last: LastMessage) -> int | None:
     except EntryError:
         return None
     return max(metadata.num_messages_in_batch, 1) - 1 if is_batch(metadata) else None  # as its producer says
-
-
-def _message_id(position: Position) -> MessageIdData:
-    return MessageIdData(ledgerId=position.ledger_id % _UINT64, entryId=position.entry_id % _UINT64)
 
 
 HANDLERS: Final[Mapping[int, Handler]] = {

@@ -10,7 +10,6 @@ from daybook.core.errors import DaybookError
 from daybook.core.format.frame import Buffer
 from daybook.core.topics.dispatch.active import NO_PARTITION
 from daybook.core.topics.dispatch.events import Acked
-from daybook.core.topics.ledger_list import Position
 from daybook.core.topics.name import TopicName, check_subscription
 from daybook.core.topics.permissions import Operation
 from daybook.metadata.partitions import partition_of
@@ -25,11 +24,11 @@ from daybook.wire.pulsar.pulsar_pb2 import (
     CommandSubscribe,
     CommandSuccess,
     CommandUnsubscribe,
-    MessageIdData,
     ServerError,
 )
 from daybook_broker.connection.connection import NO_REQUEST, Connection, Handler
 from daybook_broker.connection.consumer_reports import consumer_of
+from daybook_broker.connection.message_ids import position_of
 from daybook_broker.connection.properties import properties_of
 from daybook_broker.errors import (
     NotAllowedError,
@@ -46,8 +45,6 @@ from daybook_broker.topics.topic import Topic
 log = get_logger(__name__)
 
 NAME_BYTES_MAX: Final = 1024
-_UINT64: Final = 2**64
-_INT64_MAX: Final = 2**63 - 1
 _KINDS: Final = {
     CommandSubscribe.Exclusive: SubscriptionKind.EXCLUSIVE,
     CommandSubscribe.Shared: SubscriptionKind.SHARED,
@@ -171,7 +168,7 @@ def _consumer_wish(connection: Connection, command: CommandSubscribe, name: Topi
 def _subscription_wish(command: CommandSubscribe) -> SubscriptionWish:
     start = None
     if command.HasField("start_message_id"):
-        start = _position(command.start_message_id)
+        start = position_of(command.start_message_id)
         if min(start) >= 0:
             # the client may begin within a batch, and drops what it does not want
             start = start.before
@@ -230,7 +227,7 @@ def _ack(connection: Connection, body: CommandAck) -> None:
         msg = "this broker has no transactions: acknowledge without one"
         raise NotAllowedError(msg)
     consumer = consumer_of(connection, body.consumer_id)
-    acked = [Acked(_position(each), each.ack_set, each.batch_size) for each in body.message_id]
+    acked = [Acked(position_of(each), each.ack_set, each.batch_size) for each in body.message_id]
     if body.ack_type == CommandAck.Individual:
         consumer.subscription.ack(consumer, acked)
     elif len(acked) == 1:
@@ -245,7 +242,7 @@ def redeliver(connection: Connection, command: BaseCommand, _: Buffer) -> None:
     body = command.redeliverUnacknowledgedMessages
     consumer = connection.consumers.get(body.consumer_id)
     if consumer is not None:
-        positions = [_position(each) for each in body.message_ids] or None
+        positions = [position_of(each) for each in body.message_ids] or None
         epoch = body.consumer_epoch if body.HasField("consumer_epoch") else None
         consumer.subscription.redeliver(consumer, positions, epoch)
 
@@ -300,7 +297,7 @@ async def _seek(connection: Connection, body: CommandSeek) -> None:
     if body.HasField("message_publish_time"):
         await subscription.seek_time(body.message_publish_time)
     elif body.HasField("message_id"):
-        wanted = _position(body.message_id)
+        wanted = position_of(body.message_id)
         batch = Acked(wanted, body.message_id.ack_set, body.message_id.batch_size)
         await subscription.seek(wanted, batch=batch if batch.words else None)
     else:
@@ -320,16 +317,6 @@ def _key(consumer_id: int) -> tuple[str, int]:
 def _succeed(connection: Connection, request_id: int) -> None:
     success = CommandSuccess(request_id=request_id)
     connection.send_command(BaseCommand(type=BaseCommand.SUCCESS, success=success))
-
-
-def _position(message_id: MessageIdData) -> Position:
-    """A position as clients send it: signed numbers, of which −1 is the beginning and the largest the end.
-
-    Entry −1 of a ledger also stands for what is before its entry 0, where a client acknowledges the messages before those of a batch.
-    """
-    return Position(
-        *(each - _UINT64 if each > _INT64_MAX else each for each in (message_id.ledgerId, message_id.entryId))
-    )
 
 
 HANDLERS: Final[Mapping[int, Handler]] = {

@@ -9,17 +9,9 @@ from daybook_broker.broker import Broker
 from pulsar import ProducerAccessMode
 
 from daybook.core.topics.name import TopicName
-from daybook.local.cluster import LocalCluster
-from tests.unit.broker.kit import LIMIT_S, contents, new_topic, running_broker
+from tests.unit.broker.kit import LIMIT_S, contents, new_topic
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-async def broker(cluster: LocalCluster) -> AsyncIterator[Broker]:
-    """A broker of the test's own."""
-    async with running_broker(cluster) as started:
-        yield started
 
 
 @pytest.fixture

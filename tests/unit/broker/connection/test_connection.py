@@ -34,13 +34,6 @@ from tests.unit.broker.kit import LIMIT_S, FrameClient, contents, frame_client, 
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture
-async def broker(cluster: LocalCluster) -> AsyncIterator[Broker]:
-    """A broker of the test's own."""
-    async with running_broker(cluster) as started:
-        yield started
-
-
 @asynccontextmanager
 async def bystander(broker: Broker) -> AsyncIterator[None]:
     """Another client, which publishes before and after what happens meanwhile."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 
 import pulsar
 import pytest
@@ -23,13 +22,6 @@ from tests.unit.broker.kit import (
 )
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-async def broker(cluster: LocalCluster) -> AsyncIterator[Broker]:
-    """A broker of the test's own."""
-    async with running_broker(cluster) as started:
-        yield started
 
 
 async def test_what_is_sent_is_in_the_ledger_and_has_its_id(broker: Broker) -> None:

@@ -1,11 +1,8 @@
 """Commands of what Daybook does not have: each is answered with its own request id, and the connection continues."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 from daybook_broker.broker import Broker
 
-from daybook.local.cluster import LocalCluster
 from daybook.wire.pulsar.pulsar_pb2 import (
     BaseCommand,
     CommandGetSchema,
@@ -13,16 +10,9 @@ from daybook.wire.pulsar.pulsar_pb2 import (
     CommandTcClientConnectRequest,
     ServerError,
 )
-from tests.unit.broker.kit import frame_client, new_topic, running_broker
+from tests.unit.broker.kit import frame_client, new_topic
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-async def broker(cluster: LocalCluster) -> AsyncIterator[Broker]:
-    """A broker of the test's own."""
-    async with running_broker(cluster) as started:
-        yield started
 
 
 async def test_every_request_of_a_transaction_is_refused_under_its_id(broker: Broker) -> None:

@@ -46,6 +46,7 @@ class Cursor:
         return self.acks.mark_delete if self.is_open else NO_POSITION
 
     async def open(self) -> None:
+        self.bench.has_begun.set()
         await self.bench.may_open.wait()
         if self.bench.failures:
             raise self.bench.failures.pop(0)
@@ -53,6 +54,7 @@ class Cursor:
 
     async def delete(self) -> None:
         self.calls.append("delete")
+        self.bench.has_begun.set()
         await self.bench.may_delete.wait()
         if self.bench.failures:
             raise self.bench.failures.pop(0)
@@ -83,6 +85,8 @@ class Bench:
         self.may_open, self.may_delete = asyncio.Event(), asyncio.Event()
         self.may_open.set()
         self.may_delete.set()
+        self.has_begun = asyncio.Event()
+        """Whether a cursor is being opened or deleted, or was, since a test cleared it."""
         self.failures: list[DaybookError] = []
         reads: Any = None
         settings = {"subscriptions_max": 3, "consumers_max": 5, **settings}
@@ -298,8 +302,9 @@ async def test_a_subscription_whose_cursor_ended_is_named_and_found_opened_anew(
     with pytest.raises(MetadataUnavailableError, match="not now"):
         await bench.subscriptions.find("s")
     bench.may_open.clear()
+    bench.has_begun.clear()
     both = [asyncio.create_task(bench.subscriptions.find("s")) for _ in range(2)]
-    await asyncio.sleep(0)
+    await bench.has_begun.wait()
     both[0].cancel()
     await asyncio.wait([both[0]])
     bench.may_open.set()
@@ -317,8 +322,9 @@ async def test_nobody_finds_a_subscription_that_is_being_deleted_and_none_is_ope
     bench = Bench()
     subscription = await bench.subscriptions.subscribe(SubscriptionWish("s"))
     bench.may_delete.clear()
+    bench.has_begun.clear()
     deleting = asyncio.create_task(bench.subscriptions.delete(subscription))
-    await asyncio.sleep(0)
+    await bench.has_begun.wait()
     assert (bench.subscriptions.names(), bench.subscriptions.unopened()) == ([], ["s"])
     with pytest.raises(NoSuchSubscriptionError):
         await bench.subscriptions.find("s")
