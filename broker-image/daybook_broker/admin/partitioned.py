@@ -22,6 +22,7 @@ from daybook.runtime.tls import TlsContexts
 from daybook_broker.admin.api import Api, Route, admin_url, flag, topic_of
 from daybook_broker.admin.owned import stats_of
 from daybook_broker.admin.topics import TOPIC
+from daybook_broker.auth.http import token_of
 from daybook_broker.errors import NotAllowedError, NotReadyError
 from daybook_broker.ownership.api import Elsewhere, Mine, NotReady
 
@@ -83,8 +84,8 @@ async def _stats_of(api: Api, request: web.Request, parts: Sequence[TopicName]) 
 
 def _token(request: web.Request) -> dict[str, str]:
     """The token of a request, in the header that survives redirects to other brokers."""
-    token = request.headers.get(TOKEN_HEADER) or request.headers.get("Authorization", "").partition(" ")[2]
-    return {TOKEN_HEADER: token.strip()} if token else {}
+    token = token_of(request.headers)
+    return {TOKEN_HEADER: token} if token else {}
 
 
 async def _ask(

@@ -36,6 +36,19 @@ def operation_of(method: str, route: str) -> Operation:
     return Operation.GOVERN
 
 
+def token_of(headers: Mapping[str, str]) -> str:
+    """The token of a request, TOKEN_HEADER before `Authorization`; empty if there is none. It is not checked."""
+    return _shown(headers)[1]
+
+
+def _shown(headers: Mapping[str, str]) -> tuple[str, str]:
+    """The scheme, and the credentials."""
+    if own := headers.get(TOKEN_HEADER, ""):
+        return _BEARER, own
+    scheme, _, token = headers.get("Authorization", "").strip().partition(" ")
+    return scheme, token
+
+
 def identify(
     access: Access,
     headers: Mapping[str, str],
@@ -45,11 +58,8 @@ def identify(
 
     Raises AuthenticationError.
     """
-    authorization = headers.get("Authorization", "")
-    scheme, _, token = authorization.strip().partition(" ")
-    if own := headers.get(TOKEN_HEADER, ""):
-        scheme, token = _BEARER, own
-    elif not authorization and access.takes_certificates and certificate() is not None:
+    scheme, token = _shown(headers)
+    if not (scheme or headers.get("Authorization")) and access.takes_certificates and certificate() is not None:
         return access.identify(AuthMethod.TLS.value, b"", certificate)
     if access.is_on and scheme.lower() != _BEARER:
         msg = f"this broker asks who you are: send the header `Authorization: Bearer TOKEN`, or through a proxy `{TOKEN_HEADER}: TOKEN`"
