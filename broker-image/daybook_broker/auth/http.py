@@ -59,7 +59,11 @@ def identify(
     Raises AuthenticationError.
     """
     scheme, token = _shown(headers)
-    if not (scheme or headers.get("Authorization")) and access.takes_certificates and certificate() is not None:
+    if (
+        not (scheme or headers.get("Authorization"))
+        and access.takes_certificates
+        and certificate() is not None
+    ):
         return access.identify(AuthMethod.TLS.value, b"", certificate)
     if access.is_on and scheme.lower() != _BEARER:
         msg = f"this broker asks who you are: send the header `Authorization: Bearer TOKEN`, or through a proxy `{TOKEN_HEADER}: TOKEN`"
